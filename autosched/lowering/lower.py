@@ -147,7 +147,7 @@ def _place_buffers(func: PrimFunc) -> PrimFunc:
         region = touched(buffer, users[key], inner)
         assert region is not None
         shape = [i.width for i in region]
-        found = ring(buffer, users[key])
+        found = ring(buffer, users[key], around)
         if found is not None and sometimes(found[1] < shape[found[0]]):
             rings[key] = found
             shape[found[0]] = found[1]

@@ -9,7 +9,7 @@ import numpy as np
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import refuse, show
-from autosched.tir.affine import Affine, Extents, Int
+from autosched.tir.affine import Affine, Extents, Int, same_int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
@@ -36,8 +36,8 @@ def split_axis(func: PrimFunc, block: str, axis: int, factor: int) -> tuple[Prim
 
     Returns the new program and the two loop variables, the outer one first.
 
-    Legality: the axis is visited by one serial loop of its own, of which the block is the whole
-    body or the end of one nest, and no predicate mentions that loop.
+    Legality: one serial loop of its own visits all of the axis; the block is the whole body of that
+    loop or the end of one nest, and no predicate mentions the loop.
 
     rewrite:
         for i in T.serial(12):              for i_0, i_1 in T.grid(3, 4):
@@ -103,6 +103,12 @@ def _own_loop(site: Site, axis: int, what: str) -> For:
         refuse(f"{what}: loop {var.name} does more than visit axis {name}", block)
     if loop.kind != "serial" or loop.annotations or loop.allocs:
         refuse(f"{what}: expected loop {var.name} plain and serial; found it {loop.kind}", loop)
+    if not same_int(loop.extent, block.iters[axis].extent):
+        refuse(
+            f"{what}: loop {var.name} runs over {show(loop.extent)} of the "
+            f"{block.iters[axis].extent} points of axis {name}; expected all of them",
+            loop,
+        )
     others = [s.block.name for s in sites(loop) if s.block is not block]
     if others:
         refuse(f"{what}: loop {var.name} also runs block {', '.join(others)}", loop)

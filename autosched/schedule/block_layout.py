@@ -9,6 +9,7 @@ from autosched.schedule.check import refuse
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.layout import Layout, packing
 from autosched.schedule.place import full, guards_of, nest
+from autosched.tir.affine import same_int
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Buffer, For, Iter, IterKind, PrimFunc, replace_node, site_of, sites
 
@@ -21,9 +22,9 @@ def transform_block_layout(func: PrimFunc, block: str, layout: Layout) -> PrimFu
         layout: the new axes, one item each, as `autosched.schedule.layout` states the dimensions
             of a buffer: `[[0, 4], 1, [0, 1, 4]]`, or a function of the axes.
 
-    Legality: each axis has one plain serial loop of its own, in which no other block stands; the
-    digits determine every axis and divide its extent; axes of one kind are fused; none is
-    sequential.
+    Legality: each axis has one plain serial loop of its own over all of it, in which no other block
+    stands; the digits determine every axis and divide its extent; axes of one kind are fused; none
+    is sequential.
 
     rewrite: (lambda i, j: (i * 6 + j))
         for i, j in T.grid(4, 6):           for ax0 in T.serial(24):
@@ -45,6 +46,10 @@ def transform_block_layout(func: PrimFunc, block: str, layout: Layout) -> PrimFu
     for loop in site.loops:
         if loop.kind != "serial" or loop.annotations or loop.allocs:
             refuse(f"{what}: loop {loop.var.name} is not plain and serial", loop)
+    of = site.extents()
+    for it, v in zip(old.iters, loops, strict=True):
+        if v is None or not same_int(of[v], it.extent):
+            refuse(f"{what}: the loop of {it.var.name} runs over a part of it", old)
     if sum(site.loops[0] in s.loops for s in sites(func)) != 1:
         refuse(f"{what}: other blocks stand in its loops", site.loops[0])
     shape = tuple(it.extent for it in old.iters)

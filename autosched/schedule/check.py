@@ -13,7 +13,16 @@ import numpy as np
 
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule.population import candidate_node
-from autosched.tir.affine import Affine, Digit, Extents, Int, always, sometimes
+from autosched.tir.affine import (
+    Affine,
+    Digit,
+    Extents,
+    Int,
+    always,
+    imax,
+    same_int,
+    sometimes,
+)
 from autosched.tir.apart import Condition
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -27,7 +36,7 @@ from autosched.tir.nodes import (
     loops_of,
 )
 from autosched.tir.printer import format_node
-from autosched.tir.region import Region, access_region
+from autosched.tir.region import Interval, Region, access_region
 from autosched.tir.size_atoms import Unknown
 
 
@@ -120,6 +129,34 @@ def contained(
         else:
             ok = ok & (whole | ((gap.const >= 0) & (gap.const + a.width <= b.width)))
     return ok
+
+
+def joined(regions: Sequence[Region]) -> list[Region]:
+    """The regions, and what of them continue each other along one dimension make together."""
+    out: list[Region] = []
+    for region in regions:
+        out += [both for a in out if (both := _continued(a, region)) is not None]
+        out.append(region)
+    return out
+
+
+def _continued(a: Region, b: Region) -> Region | None:
+    """What two regions that differ along one dimension make, if `b` begins inside or just behind
+    `a`, or holds it."""
+    differ = [
+        n
+        for n, (x, y) in enumerate(zip(a, b, strict=True))
+        if not (x.start.same(y.start) and same_int(x.width, y.width))
+    ]
+    if len(differ) != 1:
+        return None
+    (n,) = differ
+    x, y = a[n], b[n]
+    gap = y.start - x.start
+    if not gap.is_const() or not always((gap.const >= 0) & (gap.const <= x.width)):
+        return None
+    whole = Interval(x.start, imax(x.width, gap.const + y.width))
+    return (*a[:n], whole, *a[n + 1 :])
 
 
 def mixed_digits(form: Affine, inner: Collection[Var], extents: Extents) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from autosched.schedule.check import (
     accesses,
     contained,
+    joined,
     loop_vars,
     ordered_vars,
     refuse,
@@ -287,7 +288,7 @@ def _check_flow(below: list[Site], node: For, buffer: Buffer, kind: str) -> None
     writers = [(s, a) for s in below for a in s.block.writes if a.buffer is buffer]
     if not readers:
         return
-    written = [_region(s, a, node) for s, a in writers]
+    written = joined([_region(s, a, node) for s, a in writers])
     extents = {v: n for s, _ in (*readers, *writers) for v, n in s.extents().items()}
     for site, access in readers:
         if all(_apart(site, access, s, a, node) for s, a in writers):

@@ -25,6 +25,7 @@ from autosched.schedule.check import refuse, require, show
 from autosched.schedule.compute import written_axes
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import Guard, full, guards_of, nest
+from autosched.schedule.recurrence import is_step
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Extents, Int, always, ceildiv, digit, same_int
 from autosched.tir.expr import Expr, Var
@@ -272,10 +273,10 @@ def transform_layout(
 
     Legality: the buffer is an intermediate (or `parameters`) without alignment; the layout's digits
     determine every index; indices that it cuts are affine; a swizzle turns one whole dimension by a
-    digit of dimensions that are not swizzled. With `pad_value` the one writer is no
-    reduction, writes all of the buffer by its own axes, one a dimension, and shares no loop. An
-    argument keeps its layout, which is the caller's: cache_read with a layout reads it through a
-    stage that transforms it.
+    digit of dimensions that are not swizzled, of a buffer that no recurrence and no rolled block
+    writes. With `pad_value` the one writer is no reduction, writes all of the buffer by its own
+    axes, one a dimension, and shares no loop. An argument keeps its layout, which is the caller's:
+    cache_read with a layout reads it through a stage that transforms it.
 
     rewrite: (lambda i, j: (i // 4, j, i % 4))
         B = T.alloc_buffer((10, 6), "float32")      B = T.alloc_buffer((3, 6, 4), "float32")
@@ -300,6 +301,12 @@ def transform_layout(
     if any(_fuses_by_candidate(d) for d in layout):
         raise NotBatchable(f"{what}: digits of fused dimensions differ by candidate")
     dims = packing(old, layout, what)
+    stepwise = [s.block.name for s in writers_of(func, old) if is_step(s.block)]
+    if stepwise and any(p.turn is not None for p in dims.pieces):
+        refuse(
+            f"{what}: {stepwise[0]} writes {old.name} step by step, and of a swizzled row nothing "
+            "proves that it is written before it is read; choose a layout without swizzle"
+        )
     new = replace(old, shape=dims.extents)
     if is_param:
         _check_parameter(func, old, dims, pad_value, what)

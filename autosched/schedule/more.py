@@ -27,6 +27,7 @@ from autosched.schedule import (
 )
 from autosched.schedule import pad_read as _pad_read
 from autosched.schedule import reindex as _reindex
+from autosched.schedule import rolling as _rolling
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped
 from autosched.schedule.index_map import IndexMap, layout_of
@@ -49,6 +50,7 @@ MORE = frozenset(
         "pad_einsum",
         "pad_read",
         "reindex",
+        "rolling_buffer",
         "transform_block_layout",
     }
 )
@@ -59,8 +61,6 @@ ABSENT = {
     "gives a block a buffer of its own",
     "cache_index": "an index that is read from a buffer is no longer affine, and nothing is proven "
     "of it; a stage that computes the indices, written before the one that reads, does the same",
-    "rolling_buffer": "no primitive keeps rows from one iteration to the next; compute_at computes "
-    "the rows where they are read, and the buffer is as small as they are",
 }
 """Primitives of TVM that are none here: why, and what to do instead."""
 
@@ -135,6 +135,15 @@ def reindex(sch: Schedule, block: BlockRV | str, buffer: Sequence[str | int] | s
     chosen = mapped(buffer, plain)
     sch.func, name = _reindex.reindex(sch.func, sch._block(block), chosen)
     (b,) = sch._out("reindex", (block, chosen), [name])
+    return b
+
+
+def rolling_buffer(sch: Schedule, block: BlockRV | str, buffer_index: int | str = 0) -> BlockRV:
+    """Compute at each step of a loop only what is new; see `rolling.rolling_buffer`.
+    `buffer_index`: of the write, or its buffer."""
+    index = sch._written(block, buffer_index, "rolling_buffer")
+    sch.func, name = _rolling.rolling_buffer(sch.func, sch._block(block), index)
+    (b,) = sch._out("rolling_buffer", (block, index), [name])
     return b
 
 

@@ -9,18 +9,25 @@ from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import extents_of, ordered_vars, refuse
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import block_names, unique_name
+from autosched.schedule.recurrence import is_step
 from autosched.tir.affine import Affine, Extents
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
+    Access,
     Block,
+    Buffer,
     For,
     Iter,
     Node,
     Predicate,
     PrimFunc,
+    buffers_of,
+    map_blocks,
     path_to,
+    readers_of,
     replace_node,
     sites,
+    writers_of,
 )
 
 
@@ -36,7 +43,9 @@ def loop_partition(
     Returns the new program and the loops' variables. Blocks of later parts have new names, `b_1`.
 
     Legality: the loop is serial and without annotations, of a constant extent larger than all
-    factors together; it runs over spatial axes only; no loop below is done by an intrinsic.
+    factors together; it runs over spatial axes only, of blocks without sequential ones; no loop
+    below is done by an intrinsic. What is written and read below it is not accessed elsewhere: each
+    part has a buffer of its own for it.
 
     rewrite: ([2])
         for i in T.serial(8):               for i_0 in T.serial(2):
@@ -59,27 +68,66 @@ def loop_partition(
             f"{list(factors)}"
         )
     for s in sites(node):
-        if loop in ordered_vars(s.block):
+        if loop in ordered_vars(s.block) or is_step(s.block):
             refuse(
-                f"{what}: the loop runs over a reduction or sequential axis of {s.block.name}, "
-                "which is one block from its first point to its last",
+                f"{what}: the loop runs over a reduction axis or stands inside the steps of "
+                f"{s.block.name}, which is one block from its first point to its last",
                 node,
             )
     extents = extents_of(func)
     taken = block_names(func)
     counts = [*factors, extent - sum(factors)]
     variables = tuple(Var(f"{loop.name}_{n}") for n in range(len(counts)))
+    inner = _inner_buffers(func, node, what)
+    named = {b.name for b in (*func.params, *buffers_of(func))}
     made: list[Node] = []
     start = 0
     for n, (var, count) in enumerate(zip(variables, counts, strict=True)):
         values = {loop: Affine.of(var) + start}
         extents[var] = count
         body = tuple(_copied(child, values, extents, taken, n > 0) for child in node.body)
-        made.append(For(var, count, body))
+        part = For(var, count, body)
+        made.append(part if n == 0 else _with_buffers(part, inner, named))
         start += count
     result = replace_node(func, node, tuple(made))
     check_kinds(result, func)
     return result, variables
+
+
+def _inner_buffers(func: PrimFunc, node: For, what: str) -> list[Buffer]:
+    """The intermediates that are written and read below the loop, and nowhere else."""
+    inside = {id(s.block) for s in sites(node)}
+    out: list[Buffer] = []
+    for b in buffers_of(node):
+        readers, writers = readers_of(func, b), writers_of(func, b)
+        if not all(any(id(s.block) in inside for s in users) for users in (readers, writers)):
+            continue
+        others = [s.block.name for s in (*readers, *writers) if id(s.block) not in inside]
+        if others or any(b is p for p in func.params):
+            elsewhere = f"by {others[0]}" if others else "by the caller"
+            refuse(
+                f"{what}: {b.name} is written and read below the loop, and accessed {elsewhere} "
+                "as well: a later part would write it after an earlier one read it",
+                node,
+            )
+        out.append(b)
+    return out
+
+
+def _with_buffers(node: Node, buffers: Sequence[Buffer], taken: set[str]) -> Node:
+    """The nest with buffers of its own in the place of `buffers`."""
+    new: dict[int, Buffer] = {}
+    for b in buffers:
+        new[id(b)] = replace(b, name=unique_name(taken, b.name))
+        taken.add(new[id(b)].name)
+
+    def change(a: Access) -> Access:
+        return replace(a, buffer=new[id(a.buffer)]) if id(a.buffer) in new else a
+
+    def visit(b: Block) -> Block:
+        return replace(b, reads=tuple(map(change, b.reads)), writes=tuple(map(change, b.writes)))
+
+    return map_blocks(node, visit) if new else node
 
 
 def _copied(

@@ -78,6 +78,7 @@ class Schedule(Recorder):
     pad_einsum = more.pad_einsum
     pad_read = more.pad_read
     reindex = more.reindex
+    rolling_buffer = more.rolling_buffer
     transform_block_layout = more.transform_block_layout
     sample_perfect_tile = more.sample_perfect_tile
     sample_categorical = more.sample_categorical

@@ -296,7 +296,13 @@ _stage_door("Stage.compute_inline", lambda s, a, b, c: (s[b].compute_inline,))
 _stage_door("Stage.compute_root", lambda s, a, b, c: (s[b].compute_root,))
 _stage_door("Stage.double_buffer", lambda s, a, b, c: (s[b].double_buffer,))
 _stage_door("Stage.storage_align", lambda s, a, b, c: (s[b].storage_align, b.op.axis[0], 8, 1))
+_stage_door("Stage.rolling_buffer", lambda s, a, b, c: (_attached(s[b], s[c]).rolling_buffer,))
 _stage_door("Stage.set_scope", lambda s, a, b, c: (_lowering(s, s[b].set_scope), "local"))
+
+
+def _attached(stage: Any, reader: Any) -> Any:
+    stage.compute_at(reader, reader.leaf_iter_vars[0])
+    return stage
 
 
 def _lowering(s: Any, called: Callable[..., Any]) -> Callable[..., Any]:
@@ -372,6 +378,7 @@ _schedule_door("loop_partition", lambda s, b, c: (s.loop_partition, s.get_loops(
 _schedule_door("decompose_padding", lambda s, b, c: (s.decompose_padding, b, s.get_loops(b)[0]))
 _schedule_door("pad_einsum", lambda s, b, c: (s.pad_einsum, b, [2, 4]))
 _schedule_door("pad_read", lambda s, b, c: (s.pad_read, b, 0))
+_schedule_door("rolling_buffer", lambda s, b, c: (s.rolling_buffer, b, 0))
 _schedule_door("merge", lambda s, b, c: (s.merge, s.get_loops(b)[0], s.get_loops(c)[0]))
 _schedule_door("reindex", lambda s, b, c: (s.reindex, b, ("read", 0)))
 _schedule_door(

@@ -91,7 +91,7 @@ def _padded(c: Choices, tensors: list[Any], name: str) -> Any:
     )
 
 
-def _window(c: Choices, tensors: list[Any], name: str) -> Any:
+def window(c: Choices, tensors: list[Any], name: str) -> Any:
     t = _recent(c, tensors, 2)
     n, m = t.shape
     size, stride = min(1 + c.next(3), n), 1 + c.next(2)
@@ -149,7 +149,7 @@ STAGES: tuple[Stage, ...] = (
     _pointwise,
     _matmul,
     _rows,
-    _window,
+    window,
     _padded,
     _transpose,
 )

@@ -79,6 +79,17 @@ def _pad_read(sch: Schedule, c: Choices) -> None:
     sch.pad_read(block, c.next(max(len(sch.get(block).reads), 1)))
 
 
+def roll(sch: Schedule, c: Choices) -> None:
+    """A producer computed at a loop of its consumer, more often than not, and rolled along it."""
+    block = drawn_block(sch, c)
+    consumers = sch.get_consumers(block)
+    if consumers and c.next(4):
+        sch.compute_at(block, c.of(sch.get_loops(consumers[0])[:2]))
+    first = sch.rolling_buffer(block)
+    if c.next(4) == 0:
+        sch.vectorize(sch.get_loops(first)[-1])
+
+
 FUNCTION = "fuzz_dot_2x2_by_function"
 TensorIntrin.register(
     FUNCTION,
@@ -126,6 +137,7 @@ MORE: tuple[Action, ...] = (
     _decompose_padding,
     _pad_einsum,
     _pad_read,
+    roll,
     lambda s, c: s.blockize(drawn_loop(s, c)),
     lambda s, c: s.add_unit_loop(drawn_loop(s, c) if c.next(2) else drawn_block(s, c)),
 )

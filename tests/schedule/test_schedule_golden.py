@@ -295,6 +295,11 @@ def pad_read(s: Schedule) -> None:
     s.pad_read("C", "A")
 
 
+def rolling_buffer(s: Schedule) -> None:
+    s.compute_at("pad", s.get_loops("conv")[0])
+    s.rolling_buffer("pad")
+
+
 def reindex(s: Schedule) -> None:
     s.reindex("C", ("read", 0))
     s.reindex("C", ("write", 0))
@@ -384,6 +389,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "decompose_padding": (padded_conv(), decompose_padding),
     "pad_einsum": (matmul(4, 5, 3), pad_einsum),
     "pad_read": (padded_inside(), pad_read),
+    "rolling_buffer": (padded_conv(), rolling_buffer),
     "reindex": (grouped(), reindex),
     "transform_block_layout": (matmul(4, 6, 4), transform_block_layout),
     "rows": (softmax(), rows),

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from schedule_fuzz import EXTENTS, STAGES, Choices
+from schedule_fuzz import EXTENTS, STAGES, Choices, window
 
 from autosched import te
 from autosched.errors import ScheduleError
@@ -38,7 +38,8 @@ class Program:
         b = te.placeholder((m, c.of(EXTENTS)), name="B", dtype=dtype)
         self.tensors = [a, b]
         for number in range(2 + c.next(3)):
-            self.tensors.append(c.of(STAGES)(inner, self.tensors, f"T{number}"))
+            make = c.of((*STAGES, window, window))
+            self.tensors.append(make(inner, self.tensors, f"T{number}"))
         self.outputs = [self.tensors[-1]]
         self.outputs += [t for t in self.tensors[2:-1] if c.next(5) == 4]
         self.args = [a, b, *self.outputs]
@@ -163,6 +164,24 @@ def _set_scope(x: Calls, c: Choices) -> None:
     x.inner(c).set_scope(c.of(["local", "global"]))
 
 
+def _storage_align(x: Calls, c: Choices) -> None:
+    stage = x.inner(c)
+    factor = 1 + c.next(4)
+    stage.storage_align(c.of(stage.op.axis or [None]), factor, c.next(factor))
+
+
+def _rolling_buffer(x: Calls, c: Choices) -> None:
+    """Of a stage that is computed at a loop of the one that reads it, a reduction if any."""
+    inner = [t for t in x.s.stages if isinstance(t.op, ComputeOp) and not x.s.is_output(t)]
+    windows = [t for t in inner if [bool(r.op.reduce_axis) for r in x.s.readers(t)] == [True]]
+    stage = c.of(windows) if windows and c.next(8) else x.inner(c)
+    readers = x.s.readers(stage)
+    if readers and c.next(8):
+        parent = c.of(readers)
+        stage.compute_at(parent, c.of(parent.leaf_iter_vars[:1] or [None]))
+    stage.rolling_buffer()
+
+
 ACTIONS: tuple[Callable[[Calls, Choices], None], ...] = (
     _split,
     _compute_at,
@@ -180,6 +199,8 @@ ACTIONS: tuple[Callable[[Calls, Choices], None], ...] = (
     _mark("unroll"),
     _compute_root,
     _set_scope,
+    _storage_align,
+    _rolling_buffer,
 )
 
 

@@ -2,8 +2,8 @@
 
 Copies and partial results first, in the order in which they were asked for, while every
 computation stands in a loop nest of its own; then what is inlined; then the loops, consumers
-first, so that a producer finds the loop that it is computed at, and which threads run it; last how
-the other loops run.
+first, so that a producer finds the loop that it is computed at, and which threads run it; then what
+is rolled, producers first; last how the other loops run.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ def replay(view: StageSchedule, args: Sequence[Tensor] | None, name: str) -> Sch
     for stage in reversed(view.stages):
         if not stage.inlined and not isinstance(stage.op, PlaceholderOp):
             run.place(stage)
+    for stage in view.stages:
+        if stage.rolls:
+            run.roll(stage)
     for stage in view.stages:
         run.finish(stage)
     return run.sch
@@ -160,6 +163,7 @@ class _Replay:
             or stage.scope is not None
             or stage.doubled
             or stage.aligned
+            or stage.rolls
         ):
             raise ScheduleError(
                 f"{what}: other calls schedule the loops of stage {stage.name}, which has none "
@@ -181,11 +185,16 @@ class _Replay:
                     f"{names(parent.nest.leaves)}"
                 )
             parent.nest.require_leaf(axis, what)
+            if parent.rolls:
+                raise ScheduleError(
+                    f"{what}: stage {parent.name} is rolled, so that its loops are made last; "
+                    "compute at the loop that it is computed at"
+                )
             with _blame(what):
                 self.sch.compute_at(self.blocks[stage], self._loops(parent)[axis])
         if isinstance(stage.op, ScanOp):
             self._loops(stage)
-        if stage.nest.calls:
+        if stage.nest.calls and not stage.rolls:
             self._apply(stage.nest.calls, self._loops(stage), f"s[{stage.name}].")
         # What is shared by threads is computed for all of them: producers must know the threads.
         if stage.scope is not None:
@@ -193,9 +202,21 @@ class _Replay:
                 block = self.blocks[stage]
                 for n in range(len(self.sch.get(block).writes)):
                     self.sch.set_scope(block, n, stage.scope)
+        if not stage.rolls:
+            self._threads(stage)
+
+    def _threads(self, stage: Stage) -> None:
         for axis, mark in stage.marks.items():
             if mark.thread is not None:
                 self._bind(stage, axis, mark.thread, self._loops(stage)[axis])
+
+    def roll(self, stage: Stage) -> None:
+        """Roll the stage along the loop that it is computed at, and make its loops: of stages that
+        are rolled along one loop, producers first."""
+        with _blame(f"s[{stage.name}].rolling_buffer()"):
+            self.sch.rolling_buffer(self.blocks[stage])
+        self._apply(stage.nest.calls, self._loops(stage), f"s[{stage.name}].")
+        self._threads(stage)
 
     def finish(self, stage: Stage) -> None:
         """Say how the stage's other loops run."""

@@ -56,6 +56,7 @@ class Stage:
         self.scope: str | None = None
         self.doubled = False
         self.aligned: list[tuple[int, int, int]] = []
+        self.rolls = False
 
     def _restart(self, op: Operation) -> None:
         """Make this the stage of `op`, with the loops that it begins with."""
@@ -181,7 +182,7 @@ class Stage:
 
     def compute_root(self) -> None:
         """Compute outside all loops of others, which is the default."""
-        self.attach, self.inlined = None, False
+        self.attach, self.inlined, self.rolls = None, False, False
 
     def set_scope(self, scope: str) -> None:
         """Say where the result lives: "global", "local" (one a thread) or "shared"."""
@@ -195,6 +196,19 @@ class Stage:
         is computed at, which saves a barrier a step; see `Schedule.double_buffer`."""
         self._movable("double_buffer")
         self.doubled = True
+
+    def rolling_buffer(self) -> None:
+        """Compute at each iteration of the loop that the stage is computed at only what the
+        iterations before have not, and keep the rest in a circular buffer; see
+        `Schedule.rolling_buffer`. The stage's loops are those of the new part; what the first
+        iteration needs besides is computed before the loop."""
+        self._movable("rolling_buffer")
+        if self.attach is None:
+            raise ScheduleError(
+                f"s[{self.name}].rolling_buffer: stage {self.name} is computed at no loop; "
+                "compute_at a loop of its consumer first"
+            )
+        self.rolls = True
 
     def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
         """Give the dimension that `axis`, one of the result's, indexes a stride that is `offset`
