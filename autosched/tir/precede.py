@@ -153,33 +153,35 @@ class Pair:
         there are no such iterations."""
         steps = set(carrying)
         last = max((n for n, v in enumerate(self.shared) if v in steps), default=-1)
+        # With the equation that was proved of a loop outside, or without: searches have a budget.
+        known = [facts, facts]
         for n, v in enumerate(self.shared):
             if first and n > last:
                 # Loops inside one step may compute an element more than once.
                 break
             gap = (Affine.of(self.other[v]) - Affine.of(v)) * sign
-            form = facts.linear(gap)
-            if not facts.at_most(form, 0):
+            if not _at_most(known, gap, 0):
                 return False
-            if sign > 0 and v in steps and not self._is_step_before(facts, gap, v):
+            if sign > 0 and v in steps and not self._is_step_before(known, gap, v):
                 return False
-            if facts.at_most(form, -1):
+            if _at_most(known[:1], gap, -1):
                 first = v in steps
                 break
-            facts = facts.where([Predicate(-gap, 1)])
+            known = [known[0].where([Predicate(-gap, 1)]), known[1].where(_equal(gap))]
+        facts = known[0]
         return first or any(
             facts.at_most(plus(facts.linear(p.form), facts.size(p.bound), -1), -1)
             for p in impossible
         )
 
-    def _is_step_before(self, facts: Facts, gap: Affine, loop: Var) -> bool:
+    def _is_step_before(self, known: Sequence[Facts], gap: Affine, loop: Var) -> bool:
         """Whether the write is of an earlier step wherever its iteration of a loop over steps is
         earlier (the gap is negative): a loop over other axes as well may stay in one step."""
         steps = shared_steps(self.writer.block, self.reader.block, loop)
-        if steps is None or facts.at_most(facts.linear(-gap), 0):
+        if steps is None or _at_most(known, -gap, 0):
             return True
-        facts = facts.where([Predicate(gap, 0)])
-        return any(facts.at_most(facts.linear(self._renamed(x) - y), -1) for x, y in steps)
+        known = [facts.where([Predicate(gap, 0)]) for facts in known]
+        return any(_at_most(known, self._renamed(x) - y, -1) for x, y in steps)
 
 
 def shared_steps(writer: Block, reader: Block, loop: Var) -> list[tuple[Affine, Affine]] | None:
@@ -246,6 +248,11 @@ def _further(x: Affine, y: Affine, d: int, quotient: int) -> list[Predicate]:
         x, y = a.base, b.base
         out += [Predicate(x - y, high + 1), Predicate(y - x, 1 - low)]
     return out
+
+
+def _at_most(known: Sequence[Facts], form: Affine, bound: int) -> bool:
+    """Whether one of the collections of facts tells it."""
+    return any(facts.at_most(facts.linear(form), bound) for facts in known)
 
 
 def _equal(difference: Affine) -> list[Predicate]:

@@ -170,6 +170,23 @@ def test_steps_are_split_and_unrolled_afterwards() -> None:
     assert kept(sch.func) == {"B": (3, 6)}
 
 
+def test_steps_of_strips_are_split_where_nothing_divides() -> None:
+    """The proof that a row is computed before needs what is known of the loop outside."""
+    a = te.placeholder((13, 5), name="A", dtype="int64")
+    b = te.compute(a.shape, lambda i, j: a[i, j] * 3 + 1, name="B")
+    c = te.compute(a.shape, lambda i, j: b[i, j] * 2 - j, name="C")
+    r = te.reduce_axis((0, 3), name="r")
+    d = te.compute((6, 5), lambda i, j: te.sum(c[i * 2 + r, j], axis=r), name="D")
+    func = te.create_prim_func([a, d])
+    sch = Schedule(func)
+    _, row = sch.split(sch.get_loops("D")[0], [None, 5])
+    sch.compute_at("C", row)
+    sch.compute_at("B", row)
+    sch.rolling_buffer("B")
+    sch.split(row, [None, 4])
+    same(sch, func)
+
+
 def _computed(func: PrimFunc, producer: str, consumer: str, depth: int = 0) -> Schedule:
     sch = Schedule(func)
     sch.compute_at(producer, sch.get_loops(consumer)[depth])
