@@ -215,7 +215,8 @@ def _through(block: Block, choice: Call, access: Access) -> Block:
         return None
 
     body = [rewrite(e, renewed) for e in block.body]
-    indices = [i for a in reads for i in a.indices if isinstance(i, Expr)]
+    accesses = (*reads, *block.writes)
+    indices = [i for a in accesses for i in a.indices if isinstance(i, Expr)]
     used = {x.index for e in (*body, *indices) for x in walk(e) if isinstance(x, Slot)}
     kept = [n for n in range(len(reads)) if n in used]
     # The copy takes the place of what it was made of, so that reads keep the order they had.
@@ -230,10 +231,12 @@ def _through(block: Block, choice: Call, access: Access) -> Block:
     def index(i: Affine | Expr) -> Affine | Expr:
         return i if isinstance(i, Affine) else rewrite(i, numbered)
 
+    def renumbered(a: Access) -> Access:
+        return replace(a, indices=tuple(index(i) for i in a.indices))
+
     return replace(
         block,
-        reads=tuple(
-            Access(reads[n].buffer, tuple(index(i) for i in reads[n].indices)) for n in kept
-        ),
+        reads=tuple(renumbered(reads[n]) for n in kept),
+        writes=tuple(map(renumbered, block.writes)),
         body=tuple(rewrite(e, numbered) for e in body),
     )

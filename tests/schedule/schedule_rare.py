@@ -8,6 +8,7 @@ from schedule_fuzz import INTRIN, Action, Choices, drawn_block, drawn_loop
 
 from autosched.errors import ScheduleError
 from autosched.schedule import LoopRV, Schedule
+from autosched.schedule.pad_read import chosen
 from autosched.tir.intrin import TensorIntrin
 from autosched.tir.nodes import sites
 
@@ -74,9 +75,16 @@ def _pad_einsum(sch: Schedule, c: Choices) -> None:
     sch.pad_einsum(block, [1 + c.next(4) for _ in sch.get(block).iters])
 
 
-def _pad_read(sch: Schedule, c: Choices) -> None:
-    block = drawn_block(sch, c)
-    sch.pad_read(block, c.next(max(len(sch.get(block).reads), 1)))
+def pad_read(sch: Schedule, c: Choices) -> None:
+    """Of a block that chooses, more often than not."""
+    found = [
+        (s.block.name, n)
+        for s in sites(sch.func)
+        for n in range(len(s.block.reads))
+        if chosen(s.block, n) is not None
+    ]
+    block, n = c.of(found) if found and c.next(4) else (drawn_block(sch, c), c.next(3))
+    sch.pad_read(block, n)
 
 
 def roll(sch: Schedule, c: Choices) -> None:
@@ -136,7 +144,7 @@ MORE: tuple[Action, ...] = (
     _sampled_place,
     _decompose_padding,
     _pad_einsum,
-    _pad_read,
+    pad_read,
     roll,
     lambda s, c: s.blockize(drawn_loop(s, c)),
     lambda s, c: s.add_unit_loop(drawn_loop(s, c) if c.next(2) else drawn_block(s, c)),

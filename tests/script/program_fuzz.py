@@ -34,6 +34,7 @@ if __name__ == "__main__":
 
 import codegen_fuzz
 import schedule_fuzz
+import schedule_rare
 from bounded import at_most
 from program_changes import smaller, spoiled
 from program_checks import (
@@ -106,6 +107,8 @@ ACTIONS: tuple[schedule_fuzz.Action, ...] = (
     _set_scope,
     _cache_write,
     _annotate,
+    schedule_rare.pad_read,
+    schedule_rare.roll,
     lambda s, c: s.blockize(schedule_fuzz.drawn_loop(s, c)),
     lambda s, c: s.double_buffer(schedule_fuzz.drawn_block(s, c)),
     lambda s, c: s.single_pass_scan(schedule_fuzz.drawn_block(s, c), 2, 2, 2),

@@ -10,6 +10,7 @@ from guarded import arguments, compiled, same
 from roundtrip import check, executed
 
 from autosched.errors import VerifyError
+from autosched.schedule import Schedule
 from autosched.script import parse
 from autosched.tir import interp, whole
 from autosched.tir.nodes import PrimFunc, loops_of, sites
@@ -263,3 +264,27 @@ def main(A: T.Buffer((12, 3)), P: T.Buffer((12,), "int64"), V: T.Buffer((12,), "
 def test_is_refused(name: str) -> None:
     with pytest.raises(VerifyError):
         parse(WRONG[name])
+
+
+def test_what_indexes_a_write_is_still_read_when_padding_becomes_a_stage() -> None:
+    func = parse("""
+@T.prim_func
+def main(A: T.Buffer((3,), "int64"), I: T.Buffer((4,), "int32"), B: T.Buffer((6,), "int64")):
+    for z in T.serial(6):
+        with T.block("fill"):
+            w = T.axis.spatial(6, z)
+            B[w] = T.int64(1)
+    for i in T.serial(4):
+        with T.block("s"):
+            v = T.axis.reduce(4, i)
+            B[T.max(T.min(T.cast(I[v], "int64"), 5), 0)] = (
+                B[T.max(T.min(T.cast(I[v], "int64"), 5), 0)]
+                + T.if_then_else(v + 1 < 3, A[v + 1], T.int64(0))
+            )
+""")
+    sch = Schedule(func)
+    sch.pad_read("s", "A")
+    assert parse(sch.func.script()).same(sch.func)
+    a, i, b = np.array([5, 7, 9]), np.array([4, 4, 0, -1], "int32"), np.zeros(6, "int64")
+    interp.run(sch.func, [a, i, b])
+    assert b.tolist() == [1, 1, 1, 1, 17, 1]
