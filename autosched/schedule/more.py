@@ -59,8 +59,9 @@ MORE = frozenset(
 ABSENT = {
     "cache_inplace": "no block writes what another one has read before; rfactor or cache_write "
     "gives a block a buffer of its own",
-    "cache_index": "an index that is read from a buffer is no longer affine, and nothing is proven "
-    "of it; a stage that computes the indices, written before the one that reads, does the same",
+    "cache_index": "an index that is read from a buffer is proven to lie inside only where it is "
+    "clamped, and primitives take it to reach everything; a stage that computes the indices, "
+    "written before the one that reads, with T.clamp_index around each read, does the same",
 }
 """Primitives of TVM that are none here: why, and what to do instead."""
 
