@@ -1,8 +1,8 @@
 """The pool of threads as LLVM IR; see `parallel`."""
 
 POOL = """
-; state, barriers passed (of a team), pthread, padding
-%slot = type { i32, i32, i64, [48 x i8] }
+; state, barriers passed (of a team), pthread, loops in a row to which it did not come, padding
+%slot = type { i32, i32, i64, i32, [44 x i8] }
 ; a thread's share of the loop: its first iteration not yet taken, its end, padding
 %part = type { i64, i64, [48 x i8] }
 ; lock, workers started, padding, then the loop: body, context, threads, chunk, and how floats are
@@ -18,6 +18,9 @@ declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i64 @pthread_self()
 declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @pthread_getaffinity_np(i64, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare i32 @sched_getcpu()
 declare i32 @sigfillset(ptr)
 declare i32 @sched_yield()
 declare i32 @clock_gettime(i32, ptr)
@@ -219,6 +222,38 @@ run:
   br label %wait
 }
 
+; Keep a worker off the processor that the caller is on, of those that the caller may use: a system
+; with other work may leave it queued there for as long as the caller never rests.
+define internal void @part(ptr %slot) noinline cold {
+entry:
+  %mask = alloca [128 x i8], align 8
+  %self = call i64 @pthread_self()
+  %rc = call i32 @pthread_getaffinity_np(i64 %self, i64 128, ptr %mask)
+  %known = icmp eq i32 %rc, 0
+  br i1 %known, label %ask, label %done
+ask:
+  %cpu = call i32 @sched_getcpu()
+  %fits = icmp ult i32 %cpu, 1024
+  br i1 %fits, label %clear, label %done
+clear:
+  %byte = lshr i32 %cpu, 3
+  %bit = and i32 %cpu, 7
+  %narrow = trunc i32 %bit to i8
+  %one = shl i8 1, %narrow
+  %others = xor i8 %one, -1
+  %wide = zext i32 %byte to i64
+  %place = getelementptr i8, ptr %mask, i64 %wide
+  %old = load i8, ptr %place
+  %new = and i8 %old, %others
+  store i8 %new, ptr %place
+  %p = getelementptr %slot, ptr %slot, i32 0, i32 2
+  %thread = load atomic i64, ptr %p monotonic, align 8
+  %set = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %mask)
+  br label %done
+done:
+  ret void
+}
+
 ; Start workers until there are `want`, as far as the system allows. Returns how many there are.
 define internal i32 @grow(i32 %want) noinline {
 entry:
@@ -245,6 +280,8 @@ start:
   br i1 %failed, label %done, label %ok
 ok:
   %id = load i64, ptr %thread
+  %own = getelementptr %slot, ptr %slot, i32 0, i32 2
+  store atomic i64 %id, ptr %own monotonic, align 8
   %r2 = call i32 @pthread_detach(i64 %id)
   store atomic i32 %w, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
   br label %loop
@@ -318,9 +355,24 @@ recall:
   br i1 %team, label %busy, label %back
 back:
   %c = cmpxchg ptr %js, i32 1, i32 0 acq_rel acquire
+  %absent = extractvalue { i32, i1 } %c, 1
+  %m = getelementptr %slot, ptr %js, i32 0, i32 3
+  br i1 %absent, label %missed, label %came
+came:
+  store i32 0, ptr %m
   br label %busy
+missed:
+  %m0 = load i32, ptr %m
+  %m1 = add i32 %m0, 1
+  %enough = icmp eq i32 %m1, @MISSES@
+  %m2 = select i1 %enough, i32 @AGAIN@, i32 %m1
+  store i32 %m2, ptr %m
+  br i1 %enough, label %away, label %joined
+away:
+  call void @part(ptr %js)
+  br label %joined
 busy:
-  %n = phi i32 [ 0, %recall ], [ 0, %back ], [ %n1, %pause ], [ %n1, %yield ]
+  %n = phi i32 [ 0, %recall ], [ 0, %came ], [ %n1, %pause ], [ %n1, %yield ]
   %s = load atomic i32, ptr %js acquire, align 4
   %s1 = sub i32 %s, 1
   %running = icmp ult i32 %s1, 2

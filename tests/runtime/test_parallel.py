@@ -241,6 +241,38 @@ def test_fork_gives_the_child_a_pool_of_its_own() -> None:
     assert check_random_loops(10, seed=8)
 
 
+def of_worker(loops: int) -> set[int]:
+    """The processors of the first worker, once they are fewer than at its start or after so many
+    loops that end before it wakes."""
+    parallel.set_spin(0)
+    threads = set(os.listdir("/proc/self/task"))
+    allowed = found = os.sched_getaffinity(0)
+    counts = np.zeros(2, np.int32)
+    for n in range(1, loops + 1):
+        run("bump", counts, 2, 1, 2)
+        assert (counts == n).all()
+        for worker in set(os.listdir("/proc/self/task")) - threads:
+            found = os.sched_getaffinity(int(worker))
+        if found != allowed:
+            break
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_worker_that_misses_loops_is_moved_away_from_its_caller(bound: bool) -> None:
+    """But stays where it is if its caller has only one processor."""
+    child = os.fork()
+    if child == 0:
+        if bound:
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        allowed = os.sched_getaffinity(0)
+        found = of_worker(3000 if bound else 100_000)
+        right = found == allowed if bound else found < allowed and len(found) == len(allowed) - 1
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_spin_is_a_duration() -> None:
     with pytest.raises(ValueError, match="workers cannot spin for -1 ns; expected 0 or more"):
         parallel.set_spin(-1)
