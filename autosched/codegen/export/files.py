@@ -21,7 +21,8 @@ from autosched.target import Target
 _NOT_HERE = (".a", ".c", ".dll", ".dylib", ".h", ".so")
 _WORDS = """
     aligned_alloc clock_gettime free memcpy memmove memset pthread_atfork pthread_create
-    pthread_detach pthread_self pthread_sigmask sched_yield sigfillset syscall
+    pthread_detach pthread_getaffinity_np pthread_self pthread_setaffinity_np pthread_sigmask
+    sched_getcpu sched_yield sigfillset syscall
 """
 _MATH = """
     acos acosh asin asinh atan atan2 atanh cos cosh erf exp exp10 exp2 expm1 fmod hypot log log10

@@ -21,6 +21,7 @@ from autosched.sketch.state import State, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
+from autosched.tir.expr import Var
 from autosched.tir.nodes import Access, Iter
 
 PARALLEL_COST = 16384.0
@@ -32,6 +33,9 @@ PIECES = (4096, 8192, 16384, 2048)
 """Bytes of a long row that are computed, then reduced, while they are in the first cache."""
 WINDOW = 4
 """Taps of a window, such as a pool's, up to which vectors run over the results."""
+SQUARE = 64
+"""Elements of a row that a thread turns into a column at once: a cache line of bytes, four of
+floats."""
 LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
 """The known reducers: one operation each, on one value."""
 
@@ -107,6 +111,9 @@ def schedule_group(
             outer = [*outer, *tasks]
         specs += mine
     if parallel:
+        turned = turned_row(info, rows) if len(group) == 1 else None
+        if turned is not None:
+            outer = _kept_whole(schedule, outer, turned, int(info.spatial[turned].extent))
         for loop in outer:
             schedule.parallel(loop)
     choice = None
@@ -114,6 +121,36 @@ def schedule_group(
         schedule.annotate(root, "streaming", True)
         choice = f"{group[0]}.streaming"
     return state.advance(schedule, tuple(group), tuple(specs), choice)
+
+
+def turned_row(info: BlockInfo, rows: int) -> int | None:
+    """The number, below `rows`, of the axis along which a copy that turns rows into columns reads
+    neighbours; None for any other block."""
+    if not info.is_injective:
+        return None
+    last = [a.indices[-1] for a in info.block.reads if a.indices]
+    variables = [i.single_var() if isinstance(i, Affine) else None for i in last]
+    for n, axis in enumerate(info.spatial[:rows]):
+        if any(v is axis.var for v in variables) and all(
+            v is axis.var or not _uses(a, axis.var)
+            for v, a in zip(variables, info.block.reads, strict=False)
+        ):
+            return n
+    return None
+
+
+def _uses(access: Access, var: Var) -> bool:
+    return any(not isinstance(i, Affine) or i.uses([var]) for i in access.indices)
+
+
+def _kept_whole(schedule: Schedule, outer: list[LoopRV], turned: int, extent: int) -> list[LoopRV]:
+    """The loops to run in parallel, such that squares are copied by one thread: of the turned axis
+    a piece of `SQUARE` elements at most, or all, goes inside."""
+    pieces = [n for n in range(SQUARE // 4, SQUARE + 1) if extent % n == 0]
+    piece, loops = max(pieces, default=extent), list(outer)
+    loops[turned], inside = schedule.split(outer[turned], [None, piece])
+    schedule.reorder(*loops, inside)
+    return loops
 
 
 def _cost(blocks: dict[str, BlockInfo], group: list[str]) -> float:

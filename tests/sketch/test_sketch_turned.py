@@ -1,0 +1,62 @@
+"""Copies that turn rows into columns: squares stay whole where loops are parallel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import autosched as at
+from autosched import te
+from autosched.codegen.build import generate_ir
+from autosched.sketch.default import default_schedule
+from autosched.tir.nodes import PrimFunc
+
+TARGET = at.Target("llvm -num-cores=2")
+
+
+def channels_first(shape: tuple[int, ...], dtype: str) -> PrimFunc:
+    """N, H, W, C to N, C, H, W."""
+    n, h, w, c = shape
+    x = te.placeholder(shape, name="x", dtype=dtype)
+    return te.create_prim_func([x, te.compute((n, c, h, w), lambda b, k, y, z: x[b, y, z, k])])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize(
+    ("shape", "piece"),
+    [
+        ((1, 56, 56, 256), 64),
+        ((2, 20, 21, 96), 48),
+        ((1, 40, 40, 85), 17),
+        ((1, 60, 60, 97), 97),  # a prime: all of it
+    ],
+)
+def test_a_square_is_copied_by_one_thread(shape: tuple[int, ...], piece: int, dtype: str) -> None:
+    func = channels_first(shape, dtype)
+    scheduled = default_schedule(func, TARGET)
+    loops = [scheduled.get(x) for x in scheduled.get_loops(scheduled.get_blocks()[0])]
+    serial = [int(x.extent) for x in loops if x.kind == "serial" and int(x.extent) == piece]
+    assert serial, scheduled.func.script()
+    assert any(x.kind == "parallel" and x.extent != 1 for x in loops)
+    x = np.random.default_rng(0).integers(0, 99, shape).astype(dtype)
+    out = np.zeros((shape[0], shape[3], *shape[1:3]), dtype)
+    at.build(scheduled, target=TARGET)(x, out)
+    np.testing.assert_array_equal(out, x.transpose(0, 3, 1, 2))
+
+
+def test_lanes_change_places_with_threads_as_without() -> None:
+    """In place of a gather of single elements."""
+    func = channels_first((1, 56, 56, 256), "float32")
+    for cores in (1, 2):
+        target = at.Target(f"llvm -num-cores={cores} -mcpu=haswell")
+        assert "shufflevector" in generate_ir(default_schedule(func, target).func, target).ir
+
+
+def test_rows_that_another_operand_crosses_stay_parallel() -> None:
+    """What reads one operand along the axis and another across it is no such copy."""
+    x = te.placeholder((1, 56, 56, 256), name="x")
+    z = te.placeholder((1, 256, 56, 56), name="z")
+    total = te.compute((1, 256, 56, 56), lambda b, k, y, w: x[b, y, w, k] + z[b, k, y, w])
+    scheduled = default_schedule(te.create_prim_func([x, z, total]), TARGET)
+    loops = [scheduled.get(v) for v in scheduled.get_loops(scheduled.get_blocks()[0])]
+    assert [x.kind for x in loops[:3]] == ["parallel"] * 3
