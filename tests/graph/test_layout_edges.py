@@ -67,6 +67,16 @@ def test_a_result_that_others_read_lies_both_ways(rng):
     assert copies(model) == 2
 
 
+def test_what_no_window_slides_over_is_read_as_it_lies(rng):
+    """Beside a convolution that reads a copy."""
+    x = graph.var("x", (1, 16, 24, 24))
+    f = graph.function([x], (op.exp(x), conv(x, weight(rng, 16, 16, 3, 3))))
+    groups = passes.optimise(graph.module(main=f)).graphs.values()
+    layouts = {g.name: g.params[0].type.layout for g in groups if g.is_primitive}
+    assert layouts == {"exp": (), COPY: (), "conv": (0, 2, 3, 1)}
+    checked(f, rng.standard_normal((1, 16, 24, 24)).astype("f4"))
+
+
 @pytest.mark.parametrize(("shape", "window"), [
     ((1, 16, 9, 9), (3, 3)),    # small
     ((1, 3, 64, 64), (3, 3)),   # three channels lie in one cache line

@@ -92,6 +92,7 @@ class _Layouts:
                 assert isinstance(b.value, Call)
                 wanted |= {id(a) for a in (*b.value.args, *b.vars) if isinstance(a, Var)}
         last: dict[int, Var] = {}
+        twice: set[int] = set()  # values that lie as they did, too
         bindings: list[Binding] = []
         for b in body.bindings:
             f = self.callee(b)
@@ -104,7 +105,11 @@ class _Layouts:
                 if isinstance(x, Var) and id(x) not in last and _moves(x):
                     last[id(x)] = _laid(x, channels_last(_rank(x)))
                     bindings.append(self.copied(x, last[id(x)]))
-            args = tuple(a if a is None else last.get(id(a), a) for a in b.value.args)
+                    twice.add(id(x))
+            moved = {id(a) for a in b.value.args if id(a) in last}
+            if not self.spatial[f.name] and moved <= twice:
+                moved = set()
+            args = tuple(last[id(a)] if id(a) in moved else a for a in b.value.args)
             variables = b.vars
             copy = None
             if len(variables) == 1:
@@ -116,7 +121,9 @@ class _Layouts:
                 if free and order and 3 <= _rank(v) <= 5 and order != tuple(range(_rank(v))):
                     last[id(v)] = _laid(v, order)
                     variables = (last[id(v)],)
-                    copy = self.copied(last[id(v)], v) if id(v) in fixed else None
+                    if id(v) in fixed:
+                        copy = self.copied(last[id(v)], v)
+                        twice.add(id(v))
             name = self.specialised(f, args, variables)
             bindings.append(Binding(variables, Call(Global(name), args, b.value.attrs)))
             if copy is not None:
