@@ -350,9 +350,10 @@ def build(
     within `with target:`).
 
     A schedule, a function, a routine, or a module with one gives a BuiltFunction; a module with
-    several a BuiltModule, which has one of each name. For a GPU it is a `BuiltGPUFunction`. `args`
-    of a stage view (`te.create_schedule`) are the parameters, in any order; `name` names the
-    function. With `compile_only` nothing is linked, so `target` may be any machine.
+    several a BuiltModule, which has one of each name. For a GPU it is a `BuiltGPUFunction`, with
+    symbolic sizes a `SizedGPUFunction`, which compiles when it is called. `args` of a stage view
+    (`te.create_schedule`) are the parameters, in any order; `name` names the function. With
+    `compile_only` nothing is linked, so `target` may be any machine.
 
     `layout_rewrite` (default: the option of the task that the program is from) says what becomes of
     weights with a free layout that the schedule packs once: with REWRITE_FOR_PRE_TRANSFORMED the

@@ -8,9 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autosched.building.build import BuiltFunction
+from autosched.checks import shown
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.codegen.gpu.generate import GPUArtifact, generate
 from autosched.errors import ArgumentError, BuildError
+from autosched.integers import as_int
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc, outputs_of
 from autosched.tir.shapes import told
@@ -27,8 +29,8 @@ class OnGPU(BuiltFunction):
 
     @property
     def function(self) -> NoReturn:
-        """Refused: GPU functions are launched by `on_device`."""
-        self._refuse("has no function of this process; on_device is what runs")
+        """Refused: GPU functions are launched."""
+        self._refuse("has no function of this process; call it")
 
     def with_threads(self, threads: int) -> NoReturn:
         """Refused: threads of a GPU are those that loops are bound to."""
@@ -117,7 +119,11 @@ class SizedGPUFunction(OnGPU):
             raise ArgumentError(
                 f"{self.name} has the sizes {', '.join(names)}; found {', '.join(sizes) or 'none'}"
             )
-        return self._made(tuple(sizes[n] for n in names))
+        found = {n: as_int(sizes[n]) for n in names}
+        for n, size in found.items():
+            if size is None:
+                raise ArgumentError(f"size {n} is {shown(sizes[n])}; expected an int from 1")
+        return self._made(tuple(found.values()))
 
     def time_evaluator(self, **options: Any) -> Any:
         """A function of the arrays that times the kernels for their sizes; see

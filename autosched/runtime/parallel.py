@@ -11,7 +11,7 @@ a mailbox of its own:
     0 idle --worker, after a while--> 3 asleep on a futex --post, wake--> 1
 
 The caller takes back what is still only posted when the pieces have run out, so it never waits for
-a worker that slept through the loop. One that slept through several in a row is kept off the
+a worker that slept through the loop. One that is awake and misses several in a row is kept off the
 caller's processor: a system with other work may leave it queued there for as long as the caller is
 busy, and the caller would be alone. A loop started inside another, or while another Python thread
 has the pool, runs in its caller, under that thread's own number.
@@ -50,9 +50,9 @@ PAUSES, YIELDS = 64, 400
 """How often a thread at a barrier looks with a pause, then giving way to others, before it sleeps:
 about 1 and 100 microseconds. Longer would hurt where two threads share a core."""
 
-MISSES, AGAIN = 8, -512
-"""Loops in a row that a worker misses until it is moved away from the caller's processor, and where
-counting starts after that: such a call costs a microsecond or two."""
+MISSES, AGAIN = 8, -64
+"""Loops in a row that a worker misses, awake, until it is moved away from the caller's processor,
+and where counting starts after that: such a call costs a microsecond or two."""
 
 _RESET = "autosched_parallel_reset"
 _SPIN = "autosched_parallel_spin_ns"

@@ -13,6 +13,10 @@ POOL = """
 @parts = internal global [@MAX@ x %part] zeroinitializer, align 64
 @pool = internal global %pool zeroinitializer, align 64
 @autosched_parallel_spin_ns = global i64 @SPIN@, align 8
+; the processors that workers may use, how many, and whose they are: of the process that asked
+@allowed = internal global [128 x i8] zeroinitializer, align 8
+@processors = internal global i32 0, align 4
+@process = internal global i32 0, align 4
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -21,6 +25,8 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @pthread_getaffinity_np(i64, i64, ptr)
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i32 @sched_getcpu()
+declare i32 @getpid()
+declare i64 @llvm.ctpop.i64(i64)
 declare i32 @sigfillset(ptr)
 declare i32 @sched_yield()
 declare i32 @clock_gettime(i32, ptr)
@@ -222,20 +228,27 @@ run:
   br label %wait
 }
 
-; Keep a worker off the processor that the caller is on, of those that the caller may use: a system
-; with other work may leave it queued there for as long as the caller never rests.
+; Keep a worker off the processor that the caller is on: a system with other work may leave it
+; queued there for as long as the caller never rests. Nothing is done where there are more threads
+; than processors, and in a child that the C library forked, which has none of these workers.
 define internal void @part(ptr %slot) noinline cold {
 entry:
   %mask = alloca [128 x i8], align 8
-  %self = call i64 @pthread_self()
-  %rc = call i32 @pthread_getaffinity_np(i64 %self, i64 128, ptr %mask)
-  %known = icmp eq i32 %rc, 0
-  br i1 %known, label %ask, label %done
+  %pid = call i32 @getpid()
+  %owner = load i32, ptr @process
+  %here = icmp eq i32 %pid, %owner
+  br i1 %here, label %count, label %done
+count:
+  %started = load atomic i32, ptr getelementptr (%pool, ptr @pool, i32 0, i32 1) monotonic, align 4
+  %processors = load i32, ptr @processors
+  %enough = icmp ugt i32 %processors, %started
+  br i1 %enough, label %ask, label %done
 ask:
   %cpu = call i32 @sched_getcpu()
   %fits = icmp ult i32 %cpu, 1024
   br i1 %fits, label %clear, label %done
 clear:
+  call void @llvm.memcpy.p0.p0.i64(ptr %mask, ptr @allowed, i64 128, i1 false)
   %byte = lshr i32 %cpu, 3
   %bit = and i32 %cpu, 7
   %narrow = trunc i32 %bit to i8
@@ -254,12 +267,45 @@ done:
   ret void
 }
 
+; Note the processors that the first workers of this process inherit.
+define internal void @note_processors() noinline cold {
+entry:
+  %pid = call i32 @getpid()
+  %owner = load i32, ptr @process
+  %known = icmp eq i32 %pid, %owner
+  br i1 %known, label %done, label %ask
+ask:
+  store i32 0, ptr @processors
+  store i32 %pid, ptr @process
+  %self = call i64 @pthread_self()
+  %rc = call i32 @pthread_getaffinity_np(i64 %self, i64 128, ptr @allowed)
+  %right = icmp eq i32 %rc, 0
+  br i1 %right, label %next, label %done
+next:
+  %n = phi i64 [ 0, %ask ], [ %n1, %next ]
+  %sum = phi i64 [ 0, %ask ], [ %more, %next ]
+  %word = getelementptr i64, ptr @allowed, i64 %n
+  %bits = load i64, ptr %word
+  %some = call i64 @llvm.ctpop.i64(i64 %bits)
+  %more = add i64 %sum, %some
+  %n1 = add i64 %n, 1
+  %left = icmp ult i64 %n1, 16
+  br i1 %left, label %next, label %counted
+counted:
+  %all = trunc i64 %more to i32
+  store i32 %all, ptr @processors
+  br label %done
+done:
+  ret void
+}
+
 ; Start workers until there are `want`, as far as the system allows. Returns how many there are.
 define internal i32 @grow(i32 %want) noinline {
 entry:
   %all = alloca [128 x i8], align 8
   %old = alloca [128 x i8], align 8
   %thread = alloca i64
+  call void @note_processors()
   %r0 = call i32 @sigfillset(ptr %all)
   ; Signals are for the threads that the program knows.
   %r1 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
@@ -337,6 +383,9 @@ put:
   %asleep = icmp eq i32 %was, 3
   br i1 %asleep, label %wake, label %posted
 wake:
+  ; Who sleeps comes late to a short loop, wherever it is.
+  %late = getelementptr %slot, ptr %slot, i32 0, i32 3
+  store i32 0, ptr %late
   %rc = call i64 (i64, ...) @syscall(
     i64 @FUTEX@, ptr %slot, i32 129, i32 1, ptr null, ptr null, i32 0)
   br label %posted
@@ -444,4 +493,5 @@ entry:
 }
 
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """

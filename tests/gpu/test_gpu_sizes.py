@@ -76,6 +76,12 @@ def test_what_does_not_fit_is_refused() -> None:
         f.at(n=3)
     with pytest.raises(ArgumentError, match="size m is 0; expected an int from 1"):
         f.at(m=0, n=3)
+    with pytest.raises(ArgumentError, match=r"size n is \[1\]; expected an int from 1"):
+        f.at(m=2, n=[1])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="size n is True; expected an int"):
+        f.at(m=2, n=True)
+    with pytest.raises(BuildError, match="no function of this process; call it"):
+        f.function  # noqa: B018
     with pytest.raises(BuildError, match="no assembly text"):
         f.assembly()
 

@@ -89,6 +89,26 @@ def test_what_gains_nothing_is_not_copied(rng, shape, window):
     assert copies(checked(f, rng.standard_normal(shape).astype("f4"))) == 0
 
 
+@pytest.mark.parametrize("make", [
+    lambda x, w: op.global_average_pool(x),
+    lambda x, w: op.conv(x, w, strides=(3, 3)),
+    lambda x, w: op.conv(x, w, strides=(5, 4)),
+])  # fmt: skip
+def test_elements_that_are_read_once_are_not_copied(rng, make):
+    x = graph.var("x", (1, 16, 24, 24))
+    f = graph.function([x], make(x, weight(rng, 8, 16, 3, 3)))
+    assert copies(checked(f, rng.standard_normal((1, 16, 24, 24)).astype("f4"))) == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 17, 19), (1, 32, 15, 15), (1, 8, 7, 8, 8)])
+def test_statistics_of_uneven_sizes_build(rng, shape):
+    """A reduction split unevenly has a guard over it, which no write cache may have."""
+    x = graph.var("x", shape)
+    ones = graph.const(np.ones(shape[1], "f4"))
+    f = graph.function([x], op.group_normalization(x, ones, ones, num_groups=2))
+    checked(f, rng.standard_normal(shape).astype("f4"))
+
+
 def test_what_is_channels_last_already_is_not_copied(rng):
     x = graph.var("x", (1, 20, 20, 32))
     turned = conv(op.transpose(x, perm=(0, 3, 1, 2)), weight(rng, 32, 32, 3, 3))

@@ -264,12 +264,51 @@ def test_a_worker_that_misses_loops_is_moved_away_from_its_caller(bound: bool) -
     """But stays where it is if its caller has only one processor."""
     child = os.fork()
     if child == 0:
-        if bound:
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        allowed = os.sched_getaffinity(0)
-        found = of_worker(3000 if bound else 100_000)
-        right = found == allowed if bound else found < allowed and len(found) == len(allowed) - 1
-        os._exit(0 if right else 1)
+        right = False
+        try:
+            if bound:
+                os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+            allowed = os.sched_getaffinity(0)
+            found = of_worker(3000 if bound else 100_000)
+            right = found == allowed if bound else len(found) == len(allowed) - 1
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_more_workers_than_processors_stay_where_they_may_be() -> None:
+    child = os.fork()
+    if child == 0:
+        right = False
+        try:
+            parallel.set_spin(0)
+            allowed = os.sched_getaffinity(0)
+            counts = np.zeros(len(allowed) + 2, np.int32)
+            for _ in range(2000):
+                run("bump", counts, len(counts), 1, len(counts))
+            threads = os.listdir("/proc/self/task")
+            right = all(os.sched_getaffinity(int(t)) == allowed for t in threads)
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_a_child_that_the_c_library_forks_keeps_its_processors() -> None:
+    """It has no workers, and what it knows of them is its parent's."""
+    assert until_workers_take_part(lambda: who(2)) == {0, 1}
+    child = ctypes.CDLL(None).fork()
+    if child == 0:
+        right = False
+        try:
+            allowed = os.sched_getaffinity(0)
+            counts = np.zeros(2, np.int32)
+            for _ in range(5000):
+                run("bump", counts, 2, 1, 2)
+            right = (counts == 5000).all() and os.sched_getaffinity(0) == allowed
+        finally:
+            os._exit(0 if right else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

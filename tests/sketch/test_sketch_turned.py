@@ -52,11 +52,31 @@ def test_lanes_change_places_with_threads_as_without() -> None:
         assert "shufflevector" in generate_ir(default_schedule(func, target).func, target).ir
 
 
+@pytest.mark.parametrize(
+    ("shape", "perm", "cores"),
+    [((4096, 64), (1, 0), 16), ((512, 4099), (1, 0), 4), ((1, 3000, 64), (0, 2, 1), 8)],
+)
+def test_cores_have_work(shape: tuple[int, ...], perm: tuple[int, ...], cores: int) -> None:
+    """Where all rows are few pieces of the turned axis, vectors are shared out too."""
+    x = te.placeholder(shape, name="x")
+    turned = tuple(shape[p] for p in perm)
+    y = te.compute(turned, lambda *i: x[tuple(i[perm.index(n)] for n in range(len(perm)))])
+    func, target = te.create_prim_func([x, y]), at.Target(f"llvm -num-cores={cores}")
+    scheduled = default_schedule(func, target)
+    loops = [scheduled.get(v) for v in scheduled.get_loops(scheduled.get_blocks()[0])]
+    assert np.prod([int(v.extent) for v in loops if v.kind == "parallel"]) >= cores
+    given = np.random.default_rng(0).standard_normal(shape, np.float32)
+    out = np.zeros(turned, np.float32)
+    at.build(scheduled, target=target)(given, out)
+    np.testing.assert_array_equal(out, given.transpose(perm))
+
+
 def test_rows_that_another_operand_crosses_stay_parallel() -> None:
     """What reads one operand along the axis and another across it is no such copy."""
     x = te.placeholder((1, 56, 56, 256), name="x")
     z = te.placeholder((1, 256, 56, 56), name="z")
-    total = te.compute((1, 256, 56, 56), lambda b, k, y, w: x[b, y, w, k] + z[b, k, y, w])
-    scheduled = default_schedule(te.create_prim_func([x, z, total]), TARGET)
+    s = te.placeholder((), name="s")  # read without an index
+    total = te.compute((1, 256, 56, 56), lambda b, k, y, w: s() * z[b, k, y, w] + x[b, y, w, k])
+    scheduled = default_schedule(te.create_prim_func([x, z, s, total]), TARGET)
     loops = [scheduled.get(v) for v in scheduled.get_loops(scheduled.get_blocks()[0])]
     assert [x.kind for x in loops[:3]] == ["parallel"] * 3

@@ -20,7 +20,7 @@ from autosched.target import Target
 
 _NOT_HERE = (".a", ".c", ".dll", ".dylib", ".h", ".so")
 _WORDS = """
-    aligned_alloc clock_gettime free memcpy memmove memset pthread_atfork pthread_create
+    aligned_alloc clock_gettime free getpid memcpy memmove memset pthread_atfork pthread_create
     pthread_detach pthread_getaffinity_np pthread_self pthread_setaffinity_np pthread_sigmask
     sched_getcpu sched_yield sigfillset syscall
 """

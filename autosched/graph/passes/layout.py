@@ -190,8 +190,8 @@ def _copies(f: Function) -> tuple[tuple[int, ...], bool]:
     """The numbers of the parameters, and whether the result, that a kernel of its own copies where
     they must lie as the caller has them.
 
-    A convolution of floats by a window of one element reads each element once, and all of floats
-    end in vectors that are stored as they must lie: there a copy costs more than it saves.
+    A global pool, and a convolution whose windows do not overlap, read each element once; those of
+    floats end in vectors that are stored as they must lie: there a copy costs more than it saves.
     """
     number = {id(p): n for n, p in enumerate(f.params)}
     read, made = [], False
@@ -200,13 +200,31 @@ def _copies(f: Function) -> tuple[tuple[int, ...], bool]:
         assert isinstance(v, Call)
         if not (isinstance(v.callee, str) and OPERATORS[v.callee].spatial):
             continue
+        if v.callee.startswith("Global"):
+            continue
         floats = v.callee in ("Conv", "ConvTranspose")
         made |= not floats
         x = v.args[0]
-        again = not (floats and _is_one(v.args[1]))
+        again = not (floats and _is_one(v.args[1])) and not _is_apart(v)
         if again and id(x) in number and _channels(x) >= FEWEST_CHANNELS:
             read.append(number[id(x)])
     return tuple(dict.fromkeys(read)), made
+
+
+def _is_apart(call: Call) -> bool:
+    """Whether the windows of a convolution of floats do not overlap."""
+    if call.callee != "Conv":
+        return False
+    weight, attrs = call.args[1], dict(call.attrs)
+    assert isinstance(weight, (Var, Const))
+    assert isinstance(weight.type, TensorType)
+    window = weight.type.known[2:]
+    strides = attrs.get("strides") or (1,) * len(window)
+    far = attrs.get("dilations") or (1,) * len(window)
+    return all(
+        isinstance(n, int) and s >= d * (n - 1) + 1 and s > 1
+        for n, s, d in zip(window, strides, far, strict=True)
+    )
 
 
 def _is_one(weight: object) -> bool:

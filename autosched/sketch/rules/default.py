@@ -10,6 +10,7 @@ here knows an operator by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -101,19 +102,24 @@ def schedule_group(
             own[reduction] = own_loops(schedule, blocks[reduction])
     parallel = _cost(blocks, group) >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
+    root_tasks: Sequence[LoopRV] = ()
     for name in group:
         member = blocks[name]
         mine = row_specs(member, rows, state.target)
         state.declare(schedule, mine)
         lanes = vector_lanes(member, state.target)
         tasks = schedule_member(schedule, member, own[name], rows, lanes, mine)
+        if name == group[0]:
+            root_tasks = tasks
         if name == group[0] and len(group) == 1 and parallel and count < 4 * state.target.num_cores:
-            outer = [*outer, *tasks]
+            outer, root_tasks = [*outer, *tasks], ()
         specs += mine
     if parallel:
         turned = turned_row(info, rows) if len(group) == 1 else None
         if turned is not None:
-            outer = _kept_whole(schedule, outer, turned, int(info.spatial[turned].extent))
+            extents = [int(a.extent) for a in info.spatial[:rows]]
+            cores = state.target.num_cores
+            outer = _kept_whole(schedule, outer, root_tasks, turned, extents, cores)
         for loop in outer:
             schedule.parallel(loop)
     choice = None
@@ -128,12 +134,12 @@ def turned_row(info: BlockInfo, rows: int) -> int | None:
     neighbours; None for any other block."""
     if not info.is_injective:
         return None
-    last = [a.indices[-1] for a in info.block.reads if a.indices]
+    reads = [a for a in info.block.reads if a.indices]
+    last = [a.indices[-1] for a in reads]
     variables = [i.single_var() if isinstance(i, Affine) else None for i in last]
     for n, axis in enumerate(info.spatial[:rows]):
         if any(v is axis.var for v in variables) and all(
-            v is axis.var or not _uses(a, axis.var)
-            for v, a in zip(variables, info.block.reads, strict=False)
+            v is axis.var or not _uses(a, axis.var) for v, a in zip(variables, reads, strict=True)
         ):
             return n
     return None
@@ -143,11 +149,24 @@ def _uses(access: Access, var: Var) -> bool:
     return any(not isinstance(i, Affine) or i.uses([var]) for i in access.indices)
 
 
-def _kept_whole(schedule: Schedule, outer: list[LoopRV], turned: int, extent: int) -> list[LoopRV]:
+def _kept_whole(
+    schedule: Schedule,
+    outer: list[LoopRV],
+    tasks: Sequence[LoopRV],
+    turned: int,
+    extents: Sequence[int],
+    cores: int,
+) -> list[LoopRV]:
     """The loops to run in parallel, such that squares are copied by one thread: of the turned axis
-    a piece of `SQUARE` elements at most, or all, goes inside."""
-    pieces = [n for n in range(SQUARE // 4, SQUARE + 1) if extent % n == 0]
-    piece, loops = max(pieces, default=extent), list(outer)
+    a piece of `SQUARE` elements at most, or all, goes inside. Where that leaves few iterations,
+    pieces are smaller and the vectors' loops, `tasks`, are shared out too."""
+    extent = extents[turned]
+    around = prod(extents) // extent
+    pieces = [n for n in range(SQUARE, SQUARE // 4 - 1, -1) if extent % n == 0] or [extent]
+    enough = (n for n in pieces if around * (extent // n) >= 4 * cores)
+    piece, loops = next(enough, pieces[-1]), list(outer)
+    if around * (extent // piece) < 4 * cores:
+        loops += tasks
     loops[turned], inside = schedule.split(outer[turned], [None, piece])
     schedule.reorder(*loops, inside)
     return loops

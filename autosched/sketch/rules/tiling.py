@@ -105,7 +105,8 @@ class MultiLevelTiling:
         operands = packable(info, specs, weights, block in state.factored)
         modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
-        if consumer is None and info.writes_identity:
+        if consumer is None and info.writes_identity and not info.block.predicates:
+            # Guards over reductions (an uneven rfactor's) cannot stand outside of them.
             # A write cache matters for the store alone: not tried with every packing.
             choices += [
                 (p, True) for p in product(*(m[:2] if len(m) > 2 else m[:1] for m in modes))
