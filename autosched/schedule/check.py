@@ -135,19 +135,26 @@ def joined(regions: Sequence[Region]) -> list[Region]:
     """The regions, and what of them continue each other along one dimension make together."""
     out: list[Region] = []
     for region in regions:
-        out += [both for a in out if (both := _continued(a, region)) is not None]
-        out.append(region)
+        found = [both for a in out if (both := _continued(a, region)) is not None]
+        for one in (*found, region):  # each once: overlapping regions make the same over and over
+            if all(_differ(one, a) for a in out):
+                out.append(one)
     return out
+
+
+def _differ(a: Region, b: Region) -> list[int]:
+    """The dimensions along which two regions are not the same."""
+    return [
+        n
+        for n, (x, y) in enumerate(zip(a, b, strict=True))
+        if not (x.start.same(y.start) and same_int(x.width, y.width))
+    ]
 
 
 def _continued(a: Region, b: Region) -> Region | None:
     """What two regions that differ along one dimension make, if `b` begins inside or just behind
     `a`, or holds it."""
-    differ = [
-        n
-        for n, (x, y) in enumerate(zip(a, b, strict=True))
-        if not (x.start.same(y.start) and same_int(x.width, y.width))
-    ]
+    differ = _differ(a, b)
     if len(differ) != 1:
         return None
     (n,) = differ

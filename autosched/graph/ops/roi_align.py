@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,12 +45,11 @@ def roi_align(
     spatial_scale: float = 1.0,
 ) -> Array:
     """Boxes of images, each divided into bins whose samples are averaged, or their largest."""
-    half = (coordinate_transformation_mode or "half_pixel") == "half_pixel"
     sizes = output_height, output_width
     out = np.zeros((len(rois), x.shape[1], *sizes), np.float64)
     averaged = _averaged(mode)
-    for r, box in enumerate(rois):
-        both = _box(r, box, x.shape, sizes, half, sampling_ratio, spatial_scale)
+    half = coordinate_transformation_mode
+    for r, both in enumerate(_boxes(x, rois, sizes, half, sampling_ratio, spatial_scale)):
         parts = _parts(x[int(batch[r])], both, sizes)
         out[r] = parts.sum(0).mean((2, 4)) if averaged else parts.max((0, 3, 5))
     return np.asarray(out, x.dtype)
@@ -66,18 +65,15 @@ def roi_align_adjoint(
     *,
     coordinate_transformation_mode: str | None = None,
     mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
+    **_: int,
 ) -> Array:
     """To x: each element gets the weights with which it was read; to the boxes: the slopes of the
     weights. Of several that are the largest of a bin, each has an equal part."""
-    half = (coordinate_transformation_mode or "half_pixel") == "half_pixel"
-    sizes = output_height, output_width
+    half, sizes = coordinate_transformation_mode, above.shape[2:]
     out = np.zeros((x, rois)[wrt].shape, np.float64)
-    for r, box in enumerate(rois):
-        both = _box(r, box, x.shape, sizes, half, sampling_ratio, spatial_scale)
+    for r, both in enumerate(_boxes(x, rois, sizes, half, sampling_ratio, spatial_scale)):
         image, (rows, columns) = x[int(batch[r])].astype(np.float64), both
         given = above[r].astype(np.float64)[:, :, None, :, None]
         if mode == "avg":
@@ -108,6 +104,15 @@ def _averaged(mode: str) -> bool:
     if mode not in ("avg", "max"):
         raise Unsupported(f"attribute mode is {mode!r}; expected avg or max")
     return mode == "avg"
+
+
+def _boxes(
+    x: Array, rois: Array, sizes: tuple[int, int], mode: str | None, ratio: int, scale: float
+) -> Iterator[tuple[Samples, Samples]]:
+    """The samples of each box along both axes; `mode`: of the coordinates."""
+    half = (mode or "half_pixel") == "half_pixel"
+    for r, box in enumerate(rois):
+        yield _box(r, box, x.shape, sizes, half, ratio, scale)
 
 
 def _box(
