@@ -21,10 +21,12 @@ from autosched.codegen.llvm.blocks.tensor import writer_of
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
 from autosched.codegen.llvm.trips import first_iteration, trip_count
-from autosched.codegen.llvm.types import Value, type_of
+from autosched.codegen.llvm.types import Value, suffix, type_of
+from autosched.tir import dtypes
 from autosched.tir.affine import sometimes
 from autosched.tir.expr import Var
 from autosched.tir.nodes import For, Predicate
+from autosched.tir.reducers import known_name
 from autosched.tir.size import Size
 
 if TYPE_CHECKING:
@@ -398,9 +400,15 @@ class TileWriter:
             store()
 
     def _horizontal(self, values: list[Value]) -> list[Value]:
-        """Combine all lanes: halves, quarters, …"""
+        """Combine all lanes: halves, quarters, …
+
+        Sums of integers by LLVM's operation: of halves LLVM 22 makes vpdpbusd where bytes are
+        multiplied, and loses three of the four sums of that.
+        """
         b = self.f.b
         lanes = values[0].lanes
+        if dtypes.is_int(values[0].dtype) and self.reducer and known_name(self.reducer) == "sum":
+            return [self._added(v) for v in values]
         while lanes > 1:
             half = lanes // 2
             parts: list[list[Value]] = []
@@ -420,6 +428,12 @@ class TileWriter:
             values = self.points.combine(self.reducer, *parts)
             lanes = half
         return values
+
+    def _added(self, v: Value) -> Value:
+        """The sum of all lanes."""
+        name, one = f"llvm.vector.reduce.add.{suffix(v.dtype, v.lanes)}", type_of(v.dtype)
+        self.f.b.declare(name, f"{one} @{name}({v.type})")
+        return Value(self.f.b.op(f"call {one} @{name}({v.type} {v.ref})"), v.dtype)
 
 
 def _at_start(p: Predicate, inner: set[Var]) -> Predicate | None:
