@@ -9,8 +9,9 @@ from autosched.codegen.llvm.types import Value, literal, splat, suffix, type_of
 from autosched.tir import dtypes
 
 
-def cast(b: Builder, a: Value, dtype: str) -> Value:
-    """`a` as another type: floats to integers saturate, NaN becomes 0."""
+def cast(b: Builder, a: Value, dtype: str, within: bool = False) -> Value:
+    """`a` as another type: floats to integers saturate, NaN becomes 0. `within`: a float is none
+    that an integer of the type does not hold, but for NaN."""
     source, lanes = a.dtype, a.lanes
     if source == dtype:
         return a
@@ -40,7 +41,7 @@ def cast(b: Builder, a: Value, dtype: str) -> Value:
     if to_float:
         return done("uitofp" if unsigned else "sitofp")
     if from_float:
-        return _to_integer(b, a, dtype)
+        return _to_integer(b, a, dtype, within)
     bits_from = 1 if source == "bool" else 8 * dtypes.itemsize(source)
     bits_to = 8 * dtypes.itemsize(dtype)
     if bits_from == bits_to:
@@ -101,11 +102,11 @@ def _odd_float32(b: Builder, a: Value) -> Value:
     return Value(o(f"bitcast {bits} {odd} to {single}"), "float32", a.lanes)
 
 
-def _to_integer(b: Builder, a: Value, dtype: str) -> Value:
+def _to_integer(b: Builder, a: Value, dtype: str, within: bool) -> Value:
     """A float to an integer. Of vectors in steps that processors have for all lanes at once: LLVM
     takes its own operation, `fptosi.sat`, lane by lane."""
     if a.dtype == "float16":  # also of one: with AVX512-FP16 LLVM's operation makes NaN the least
-        return _to_integer(b, cast(b, a, "float32"), dtype)
+        return _to_integer(b, cast(b, a, "float32"), dtype, within)
     source, lanes, to = a.dtype, a.lanes, type_of(dtype, a.lanes)
     word = "fptoui" if dtype in dtypes.UNSIGNED else "fptosi"
     if lanes == 1:
@@ -113,6 +114,10 @@ def _to_integer(b: Builder, a: Value, dtype: str) -> Value:
         b.declare(name, f"{to} @{name}({a.type})")
         return Value(b.op(f"call {to} @{name}({a.type} {a.ref})"), dtype, lanes)
     o, t, c = b.op, a.type, f"<{lanes} x i1>"
+    nan = o(f"fcmp uno {t} {a.ref}, {a.ref}")
+    if within:
+        made = o(f"{word} {t} {a.ref} to {to}")
+        return Value(o(f"select {c} {nan}, {to} zeroinitializer, {to} {made}"), dtype, lanes)
     least, most = int(dtypes.minimum(dtype)), int(dtypes.maximum(dtype))
     highest = _largest_below(most, source)
     low, high = (splat(literal(x, source), source, lanes) for x in (float(least), highest))
@@ -122,7 +127,6 @@ def _to_integer(b: Builder, a: Value, dtype: str) -> Value:
     if highest < most:
         top = splat(str(most), dtype, lanes)
         made = o(f"select {c} {o(f'fcmp ogt {t} {a.ref}, {high}')}, {to} {top}, {to} {made}")
-    nan = o(f"fcmp uno {t} {a.ref}, {a.ref}")
     return Value(o(f"select {c} {nan}, {to} zeroinitializer, {to} {made}"), dtype, lanes)
 
 

@@ -65,7 +65,8 @@ class FunctionWriter:
         self.b = Builder(self.module.declarations)
         self.control = Control(self.b, self.module.next_number)
         self.index = Indexer(self.b)
-        self.memory = Memory(self.b, self.index)
+        has_permutes = "avx512vbmi" in self.target.features
+        self.memory = Memory(self.b, self.index, has_permutes=has_permutes)
         self.carried: dict[int, Carry] = {}
         """State in registers, by block (id)."""
         self._points: dict[int, Points] = {}

@@ -7,6 +7,9 @@ read as vectors along d, one a row, its lanes change places, and it is stored as
 every line of memory is touched once, however far apart the rows lie (rows a power of two apart
 fall on the same few places of a cache). Packing an operand that lies across the panel is such a
 copy.
+
+Of at most four columns that fill the rows of the result, such as the channels of an image, the rows
+read are interleaved instead, and stored as one vector.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from typing import TYPE_CHECKING
 from autosched.codegen.llvm.index import lanes_of
 from autosched.codegen.llvm.memory import Guard
 from autosched.codegen.llvm.types import Value
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Block, For, Node
+from autosched.tir.nodes import Access, Block, For, Node, strides
 from autosched.tir.size import Size
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 16
 """Rows of a square: no more vectors than there are registers."""
+MAX_INTERLEAVED = 4
+"""Vectors that are stored as one, element by element in turn."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,11 @@ def find_transposition(node: For, f: FunctionWriter) -> Transposition | None:
     if any(loop.kind == "vectorized" for loop in loops[:-1]) or not _elementwise(inner, f):
         return None
     side = _side(inner, f)
-    if side < 4 or 2 * int(along.extent) < side or 2 * int(across.extent) < side:
-        return None
     points = f.points(inner)
-    if _step(points.over_loops(inner.writes[0]), across.var) != 1:
+    written = points.over_loops(inner.writes[0])
+    if side < 4 or 2 * int(along.extent) < side or _step(written, across.var) != 1:
+        return None
+    if 2 * int(across.extent) < side and not _fills_rows(written, along, across):
         return None
     reads = [points.over_loops(a) for a in inner.reads]
     if any(_step(a, along.var) not in (0, 1) for a in reads):
@@ -101,12 +107,27 @@ def _step(access: Access, var: Var) -> int | None:
     return 1 if plain else None
 
 
+def _fills_rows(written: Access, along: For, across: For) -> bool:
+    """Whether iterations of `across` write whole rows, and those of `along` rows in order."""
+    if not 1 < int(across.extent) <= MAX_INTERLEAVED or len(written.indices) < 2:
+        return False
+    row, last = written.indices[-2:]
+    if not isinstance(row, Affine) or not isinstance(last, Affine):
+        return False
+    step = row.coefficient(along.var) if row.uses([along.var]) else 0
+    starts = last.single_var() is across.var
+    apart = strides(written.buffer.shape, written.buffer.align)[-2]
+    return step == 1 and starts and same_int(apart, int(across.extent))
+
+
 class TransposeWriter:
     """Writes one transposing copy."""
 
     def __init__(self, f: FunctionWriter, found: Transposition) -> None:
         self.f, self.found, self.side = f, found, _side(found.block, f)
         self.points = f.points(found.block)
+        written = self.points.over_loops(found.block.writes[0])
+        self.interleaves = _fills_rows(written, found.along, found.across)
 
     def write(self) -> None:
         """Squares along the rows, then along the columns; what is left of both is masked."""
@@ -149,12 +170,45 @@ class TransposeWriter:
             env[across] = self._plus(first, n)
             rows.append(self._row(depth))
         env[across] = first
+        whole = [v for v in rows if v is not None]
+        if self.interleaves and depth == self.side and len(whole) == int(self.found.across.extent):
+            if all(self._is_real(self._plus(first, n)) for n in range(count)):
+                env[across] = first
+                self._interleave(whole)
+                return
+            env[across] = first
         width = 1 << (count - 1).bit_length()
         columns = self._transposed(rows)
         for n in range(depth):
             env[along] = self._plus(start, n)
             self._store(columns[n], width, count)
         env[along] = start
+
+    def _is_real(self, row: int | str) -> bool:
+        """Whether all elements of a row's stretch are real, whatever the loops around do."""
+        f = self.f
+        f.index.env[self.found.across.var] = row
+        f.index.lanes = lanes_of(self.found.along.var, self.side, self.side)
+        found = self.points.guard(f.pending(self.found.block)) == Guard()
+        f.index.lanes = None
+        return found
+
+    def _interleave(self, rows: Sequence[Value]) -> None:
+        """Store the first element of each row, then the second of each, and so on."""
+        count, b = len(rows), self.f.b
+        kind, wide = rows[0].type, Value("poison", rows[0].dtype, 2 * self.side).type
+        joined = ", ".join(f"i32 {n}" for n in range(2 * self.side))
+        refs = [v.ref for v in rows] + ["poison"] * (MAX_INTERLEAVED - count)
+        pairs = [
+            b.op(f"shufflevector {kind} {x}, {kind} {y}, <{2 * self.side} x i32> <{joined}>")
+            for x, y in (refs[:2], refs[2:])
+        ]
+        lanes = count * self.side
+        order = ", ".join(f"i32 {n % count * self.side + n // count}" for n in range(lanes))
+        ref = b.op(f"shufflevector {wide} {pairs[0]}, {wide} {pairs[1]}, <{lanes} x i32> <{order}>")
+        access = self.found.block.writes[0]
+        offset = self.points.offset(access, Guard())
+        self.f.memory.store_run(access.buffer, offset, Value(ref, rows[0].dtype, lanes))
 
     def _plus(self, base: int | str, n: int) -> int | str:
         if isinstance(base, int):
