@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched import te
-from autosched.graph.ops.conv import Window, biased, conv, with_bias
+from autosched.graph.ops.conv import Window, biased, conv, convolved, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value
 from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
@@ -57,15 +57,19 @@ def conv_groups(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **att
     In one array of all filters a group's rows are as far apart as all filters are wide, most often
     a power of two: then they share a few sets of the first cache.
     """
+    group, *kernel = (int(n) for n in w.shape[:-2])
+    return with_bias(x, _by_filter(w), b, group, _window(x, kernel, attrs), free=w)
+
+
+def _by_filter(w: TensorLike) -> View:
+    """Weights (group, window, CI / group, CO / group) as (CO, CI / group, window)."""
     group, *kernel, depth, each = (int(n) for n in w.shape)
-    window = _window(x, kernel, attrs)
-    view = View(
+    return View(
         (group * each, depth, *kernel),
         w.dtype,
         lambda co, ci, *r: w(co // each, *r, ci, co % each),
         "filters",
     )
-    return with_bias(x, view, b, group, window, free=w)
 
 
 def by_group(group: int) -> Callable[[Array], Array]:
@@ -214,6 +218,50 @@ def _is_wider_faster(data: Input, weight: Input, target: Target) -> bool:
     return "avx2" in target.features and not bytes_ and {data.dtype, weight.dtype} <= kinds
 
 
+def sums_groups(x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any) -> Any:
+    """`conv_sums` in groups whose weights lie group by group, as those of `conv_groups`; w is
+    transformed beforehand by `by_joined_groups`."""
+    group, *kernel = (int(n) for n in w.shape[:-2])
+    window, around = _window(x, kernel, attrs), padding_value(x, fill)
+    return convolved(x, _by_filter(w), group, window, around, "int32", free=w)
+
+
+def by_joined_groups(group: int, joined: int) -> Callable[[Array], Array]:
+    """What makes of a weight (CO, CI / group, window) one of fewer groups, each of so many joined,
+    that `sums_groups` takes: an element between two of these is 0."""
+
+    def prepare(weight: Array) -> Array:
+        filters, depth, *kernel = weight.shape
+        each = filters // group
+        wide = np.zeros((group // joined, joined, each, joined, depth, *kernel), weight.dtype)
+        parts = weight.reshape(group // joined, joined, each, depth, *kernel)
+        for n in range(joined):
+            wide[:, n, :, n] = parts[:, n]
+        whole = wide.reshape(-1, joined * depth, *kernel)
+        return by_group(group // joined)(whole)
+
+    return prepare
+
+
+MOST_JOINED = 4
+"""Groups: of products with so many joined all but a fourth are with zeros."""
+WORTH_JOINING = range(4, 33)
+"""Channels a group of which more than two groups may be joined: with fewer there are few products,
+with more too many with zeros."""
+
+
+def _joined(group: int, each: int, depth: int, target: Target) -> int | None:
+    """How many groups make one of whole vectors of results, and of whole groups of four terms."""
+    if depth == 1:
+        return None
+    lanes = [16] if "avx512vnni" in target.features else []
+    lanes += [8] if "avxvnni" in target.features else []
+    most = MOST_JOINED if depth in WORTH_JOINING else 2
+    numbers = [n for n in range(1, min(group, most) + 1) if group % n == 0 and n * depth % 4 == 0]
+    fitting = (n for width in lanes for n in numbers if n * each % width == 0)
+    return next(fitting, None)
+
+
 WHOLE = (Whole(F4), Whole(F2))
 """The faster first."""
 WIDE_ROWS = 32
@@ -232,12 +280,20 @@ def _is_exact(whole: Whole, data: Input, weight: Input) -> bool:
 def conv_sums_strategy(
     s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target
 ) -> None:
-    """Directly; in 16 bits; by Winograd's transform in integers."""
+    """Directly; by groups; in 16 bits; by Winograd's transform in integers."""
     s.add(conv_sums, name="conv_sums.direct", plevel=10)
     data, weight = inputs[:2]
     assert data is not None
     assert weight is not None
-    if not weight.constant or not _is_wider_faster(data, weight, target):
+    if not weight.constant:
+        return
+    group = attrs.group
+    if group > 1 and {"avx512vnni", "avxvnni"} & target.features and _known(weight.shape):
+        n = _joined(group, weight.shape[0] // group, weight.shape[1], target)
+        if n is not None and (data.dtype, weight.dtype) == ("uint8", "int8"):
+            prepare = {1: by_joined_groups(group, n)}
+            s.add(sums_groups, name="conv_sums.groups", plevel=12, prepare=prepare)
+    if not _is_wider_faster(data, weight, target):
         return
     pixels = data.shape[2:]
     many = _known(pixels) and math.prod(pixels) >= WIDE_ROWS and attrs.group == 1

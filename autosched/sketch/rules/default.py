@@ -312,6 +312,8 @@ def lane_axis(info: BlockInfo) -> Iter | None:
 
 def is_contiguous(access: Access, axis: Iter) -> bool:
     """Whether neighbouring points of the axis read neighbouring elements."""
+    if not access.indices:
+        return False
     last = access.indices[-1]
     elsewhere = any(isinstance(i, Affine) and i.uses([axis.var]) for i in access.indices[:-1])
     return isinstance(last, Affine) and last.coefficient(axis.var) == 1 and not elsewhere

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from autosched.codegen.tile_intrinsics import ROWS, kind_of, name_of
 from autosched.sketch.analysis import BlockInfo, axis_dim, used_axes
+from autosched.sketch.rules.default import is_contiguous
 from autosched.sketch.rules.tile_defaults import extent_of
 from autosched.target import Target
-from autosched.tir.affine import Affine
+from autosched.tir.affine import Affine, is_zero, same_int
 from autosched.tir.intrin import TensorIntrin, operands
 from autosched.tir.nodes import Access, Iter
 
@@ -49,14 +50,15 @@ def dots_of(info: BlockInfo, target: Target) -> tuple[Dot, ...]:
     """The intrinsics of the target that compute what a block does: of those on vectors the one with
     most products, and one on tile registers, the one that is expected to be faster first."""
     column = info.vector_axis
-    if not info.needs_tiling or column is None or not info.writes_identity:
+    if not info.needs_tiling or column is None:
         return ()
     vectors: list[Dot] = []
     tiles: list[Dot] = []
     for intrin in TensorIntrin.all():
         if intrin.features and intrin.features <= target.features:
             vectors += _fits(info, intrin, column)
-            tiles += _tiles(info, intrin, column)
+            if info.writes_identity:
+                tiles += _tiles(info, intrin, column)
     best = max(vectors, key=lambda d: d.lanes * d.group, default=None)
     tile = min(tiles, key=_cost, default=None)
     if tile is None or best is None:
@@ -72,10 +74,13 @@ def _fits(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
     if len(more) != 1 or [i.kind for i in intrin.block.iters] != ["spatial", "reduce"]:
         return []
     sizes = int(lane.extent), int(more[0].extent)
+    # Where results of another axis follow in memory, columns cannot run on.
+    if not info.writes_identity and extent_of(column) % sizes[0]:
+        return []
     found = []
     for panel, row in _pairs(info, intrin, column, sizes, sizes[1:]):
         along, other = (info.block.reads[n] for n in (panel, row))
-        term = _term(info, along, other)
+        term = _term(info, along, other, sizes[1])
         if term is not None:
             found.append(Dot(intrin, column, term, *sizes, sizes[1], panel, row))
     return found
@@ -154,9 +159,18 @@ def _pairs(
             yield panel[0], row[0]
 
 
-def _term(info: BlockInfo, along: Access, other: Access) -> Iter | None:
-    """The reduction axis whose terms are added at once."""
-    terms = [a for a in info.reduce if _indexes(along, a) and _indexes(other, a)]
+def _term(info: BlockInfo, along: Access, other: Access, group: int | None = None) -> Iter | None:
+    """The reduction axis whose terms are added at once; with `group`, also one that runs over a
+    part of the last dimension, in whole groups of terms."""
+    terms = [
+        a
+        for a in info.reduce
+        if _indexes(along, a)
+        and (
+            _indexes(other, a)
+            or (group is not None and extent_of(a) % group == 0 and _is_part(other, a))
+        )
+    ]
     # Neighbours in memory need no copy; else the longest has least padding.
     return max(terms, key=lambda a: (is_last(other, a), int(a.extent)), default=None)
 
@@ -167,5 +181,16 @@ def _indexes(access: Access, axis: Iter) -> bool:
     return dim is not None and int(access.buffer.shape[dim]) == int(axis.extent)
 
 
+def _is_part(access: Access, axis: Iter) -> bool:
+    """Whether an axis numbers the elements of parts, such as groups of channels, that follow one
+    another along the last dimension."""
+    last, extent = access.indices[-1], extent_of(axis)
+    if not isinstance(last, Affine) or not is_contiguous(access, axis) or not is_zero(last.const):
+        return False
+    others = [v for v in last.variables() if v is not axis.var]
+    return all(same_int(last.coefficient(v), extent) for v in others) and len(others) == 1
+
+
 def is_last(access: Access, axis: Iter) -> bool:
-    return axis_dim(access, axis) == len(access.indices) - 1
+    """Whether an axis runs along the last dimension."""
+    return axis_dim(access, axis) == len(access.indices) - 1 or _is_part(access, axis)

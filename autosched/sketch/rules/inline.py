@@ -10,6 +10,7 @@ from autosched.sketch.state import State, Verdict
 from autosched.tir.affine import Affine, is_zero
 from autosched.tir.expr import children
 from autosched.tir.height import MAX_HEIGHT
+from autosched.tir.nodes import Access
 
 RECOMPUTED = 24.0
 """Cost of all that a point recomputes, up to which a cheap intermediate is not stored. Each step of
@@ -88,10 +89,24 @@ def _reads(info: BlockInfo, consumer: BlockInfo) -> int:
 
 
 def _reads_once(info: BlockInfo, consumer: BlockInfo) -> bool:
-    """Whether the consumer reads each element at one point only."""
-    if consumer.points != info.points:
-        return False
+    """Whether the consumer reads no element at two points: it has as many points, and all its axes
+    move what it reads; or it reads a moved part, as pads and slices do."""
     written = {id(a.buffer) for a in info.block.writes}
     axes = {id(i.var) for i in consumer.block.iters if i.extent != 1}
     reads = [a for a in consumer.block.reads if id(a.buffer) in written]
-    return len(reads) == 1 and axes <= used_axes(reads[0])
+    if len(reads) != 1 or not axes <= used_axes(reads[0]):
+        return False
+    return consumer.points == info.points or (consumer.is_injective and _is_moved(reads[0]))
+
+
+def _is_moved(access: Access) -> bool:
+    """Whether each index is an axis of its own, to which a constant may be added."""
+    axes: set[int] = set()
+    for i in access.indices:
+        axis = (i - i.const).single_var() if isinstance(i, Affine) and not i.is_const() else None
+        if axis is None and not (isinstance(i, Affine) and i.is_const()):
+            return False
+        if axis is not None and id(axis) in axes:
+            return False
+        axes.add(id(axis))
+    return True

@@ -25,10 +25,13 @@ from autosched.sketch.rules.tile_defaults import (
 )
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
-from autosched.tir.nodes import Access, Iter
+from autosched.tir.affine import Affine
+from autosched.tir.nodes import Access, Buffer, Iter
 
 ACCUMULATORS = 8
 """Of the default register tile, where there are rows or panels for so many."""
+MAX_PANELS = 3
+"""Of the columns of a group, for them to be no decision."""
 TILE_ACCUMULATORS = 4
 """Of eight tile registers: two of each operand go with them."""
 PAIRED_ROWS = 8
@@ -46,8 +49,12 @@ class Tensorize:
         """A tiled reduction whose body an intrinsic of the target has."""
         if block in state.handled or block in state.factored:
             return Verdict.PASS
-        found = dots_of(state.blocks()[block], state.target)
-        return Verdict.APPLY if found else Verdict.PASS
+        blocks = state.blocks()
+        info = blocks[block]
+        # Columns of groups are no axis of their own of the result, which is what a copy takes.
+        if not info.writes_identity and elementwise_consumer(info, blocks) is None:
+            return Verdict.PASS
+        return Verdict.APPLY if dots_of(info, state.target) else Verdict.PASS
 
     def apply(self, state: State, block: str) -> list[State]:
         """The sketches."""
@@ -69,7 +76,7 @@ def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) ->
         if consumer is None
         else schedule.get_block(consumer.name)
     )
-    panel, own = _operands(schedule, root, info, dot)
+    panel, own = _operands(schedule, root, info, dot, blocks)
     outer, inner, unrolled, first = _tile(schedule, root, info, dot, specs)
     schedule.reverse_compute_at(copy, inner)
     *_, last = schedule.get_loops(copy)
@@ -92,14 +99,23 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
     """Tile decisions: three factors of each spatial axis, two of a reduction axis; the column in
     panels, the term in groups."""
     tiles = dot.across is not None
+    last = info.block.writes[0].indices[-1]
+    assert isinstance(last, Affine)  # or it would have no vector axis
     label = f"{info.name}.{'tiles' if tiles else 'dot'}"
     rows = _tile_rows(info, dot) if tiles else default_rows(info, target, dot.lanes)
     most = TILE_ACCUMULATORS if tiles else ACCUMULATORS
     taken = 1
     for n in rows.values():
         taken *= n
+    # What hangs over the end of a group's columns is the next group's: tiles of these are fixed.
+    # Groups between tiles of their columns would be no axis of the result.
+    groups = [a for a in info.spatial if a is not dot.column and last.uses((a.var,))]
+    few = extent_of(dot.column) <= MAX_PANELS * dot.lanes
+    undecided = [] if not groups else [dot.column] if few else [dot.column, *groups]
     found: list[TileSpec] = []
     for axis in info.block.iters:
+        if axis in undecided:
+            continue
         name = axis.var.name
         extent = -(-int(axis.extent) // dot.whole.get(name, 1))
         names = tuple(f"{label}.{name}.{n}" for n in (1, 2, 3))
@@ -108,12 +124,23 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
             found.append(TileSpec(label, name, names[:2], extent, "reduce", 1, default))
             continue
         if axis is dot.column:
-            inner = min(extent, max(1 if tiles else 2, most // taken))
+            panels = min(extent, max(1 if tiles else 2, most // taken))
+            inner = panels if tiles else _dividing(extent, panels)
         else:
             inner = rows.get(id(axis.var), 1)
         default = tiles_around(extent, inner, 4 if axis is dot.column else 8)
         found.append(TileSpec(label, name, names, extent, "rows", 1, default))
     return enough_tasks(found, 4 * target.num_cores)
+
+
+def _dividing(panels: int, most: int) -> int:
+    """Panels of a register tile: a number that divides, since what hangs over the end is read and
+    multiplied under a condition; `most`, which may hang over, where all that divide are less than
+    half. With eight rows, where `most` is 2, three panels fit the registers as well, and one is
+    enough products in flight."""
+    found = (2, 3, 1) if most == 2 else tuple(range(most, most // 2, -1))
+    dividing: list[int] = [n for n in found if panels % n == 0]
+    return dividing[0] if dividing else most
 
 
 def _tile_rows(info: BlockInfo, dot: Dot) -> dict[int, int]:
@@ -129,9 +156,12 @@ def _tile_rows(info: BlockInfo, dot: Dot) -> dict[int, int]:
     return {}
 
 
-def _operands(schedule: Schedule, root: BlockRV, info: BlockInfo, dot: Dot) -> tuple[BlockRV, bool]:
+def _operands(
+    schedule: Schedule, root: BlockRV, info: BlockInfo, dot: Dot, blocks: dict[str, BlockInfo]
+) -> tuple[BlockRV, bool]:
     """Pad both axes and pack the operands: the block that packs the panels, and whether the other
-    operand is copied too."""
+    operand is copied too. A copy that fills up the terms of one group, such as the channels of an
+    image, is made of what the block that makes the operand reads: it is small, and read again."""
     panel, row = (info.block.reads[n].buffer for n in (dot.panel, dot.row))
     through: dict[str, list[BlockRV]] = {panel.name: [], row.name: []}
     sides = [(dot.term, dot.group), (dot.column, dot.lanes)]
@@ -156,6 +186,9 @@ def _operands(schedule: Schedule, root: BlockRV, info: BlockInfo, dot: Dot) -> t
         schedule.compute_inline(copier)
     for copier in through[row.name][:-1]:
         schedule.compute_inline(copier)
+    if through[row.name] and extent_of(dot.term) < dot.group:
+        for maker in _only_makers(row, info, blocks):
+            schedule.compute_inline(schedule.get_block(maker))
     copied = bool(through[row.name])
     if not is_last(info.block.reads[dot.row], dot.term):
         place = _place(info.block.reads[dot.row], dot.term)
@@ -165,6 +198,14 @@ def _operands(schedule: Schedule, root: BlockRV, info: BlockInfo, dot: Dot) -> t
             schedule.compute_inline(copier)
         copied = True
     return packed, copied
+
+
+def _only_makers(row: Buffer, info: BlockInfo, blocks: dict[str, BlockInfo]) -> list[str]:
+    """The block that computes an operand element by element for this block alone, if one does."""
+    makers = [b for b in blocks.values() if any(w.buffer is row for w in b.block.writes)]
+    plain = all(b.is_injective and not b.is_output for b in makers)
+    alone = all(list(b.consumers) == [info.name] for b in makers)
+    return [b.name for b in makers] if plain and alone and len(makers) == 1 else []
 
 
 def _number(schedule: Schedule, root: BlockRV, axis: Iter) -> int:
@@ -191,13 +232,24 @@ def _tile(
     named = {a.var.name: a for a in schedule.get(root).iters}
     levels: list[list[LoopRV]] = [[] for _ in range(7)]
     last: dict[str, LoopRV] = {}
-    for spec in specs:
-        assert isinstance(spec, TileSpec)  # all of them are
-        whole = dot.whole.get(spec.axis)
-        loop = by_axis[id(named[spec.axis])]
+    chosen = {spec.axis: spec for spec in specs if isinstance(spec, TileSpec)}
+    for axis in info.block.iters:
+        loop = by_axis[id(named[axis.var.name])]
+        spec = chosen.get(axis.var.name)
+        whole = dot.whole.get(axis.var.name)
         if whole is not None:
             # First, so that what hangs over the end of the axis is whole tiles of the intrinsic.
-            loop, last[spec.axis] = schedule.split(loop, [None, whole])
+            loop, last[axis.var.name] = schedule.split(loop, [None, whole])
+        if spec is None and axis is dot.column:
+            panels = extent_of(axis) // dot.lanes
+            inner = panels if panels <= MAX_PANELS else _dividing(panels, 2)
+            around, loop = schedule.split(loop, [None, inner])
+            levels[3].append(around)
+            levels[6].append(loop)
+            continue
+        if spec is None:
+            levels[0].append(loop)
+            continue
         parts = schedule.split(loop, [None, *(Decision(n) for n in spec.names)])
         places = (2, 4, 5) if spec.role == "reduce" else (0, 1, 3, 6)
         for part, place in zip(parts, places, strict=True):
