@@ -28,6 +28,8 @@ from autosched.graph.types import ANY, FuncType, TensorType, Type
 from autosched.te.prim_func import topological
 from autosched.te.tensor import PlaceholderOp, Tensor
 from autosched.tir.affine import Affine
+from autosched.tir.expr import Var as IndexVar
+from autosched.tir.expr import walk
 from autosched.tir.nodes import PrimFunc
 
 Kind = Literal["view", "pointwise", "map", "reduction", "anchor", "host"]
@@ -46,12 +48,14 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class Inference:
-    """Types of the results; `kind`; `reads`, the numbers of the inputs that any result reads."""
+    """Types of the results; `kind`; `reads`, the numbers of the inputs that any result reads;
+    `positional`: an element depends on where it stands, not only on what it is read from."""
 
     types: tuple[TensorType, ...]
     kind: Kind
     reads: frozenset[int]
     expensive: bool = False
+    positional: bool = False
 
 
 def is_normal(op: Operator, attrs: Mapping[str, Any]) -> bool:
@@ -206,14 +210,14 @@ def _infer(
         for t in result_types:
             if any(isinstance(n, int) and n < 0 for n in t.known):
                 raise Unsupported(f"the result would have the shape {t.shape}")
-        kind, reads, expensive = _kind(inputs, results)
+        kind, reads, expensive, positional = _kind(inputs, results)
     except Unsupported as e:
         raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
     except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
         shapes = ", ".join(str(t) for t in types[:SHOWN])
         rest = f", and {len(types) - SHOWN} more" if len(types) > SHOWN else ""
         raise Unsupported(f"{name}({shapes}{rest}): {e}") from e
-    return Inference(result_types, kind, reads, expensive)
+    return Inference(result_types, kind, reads, expensive, positional)
 
 
 def tensor_of(t: TensorType, literal: tuple[Any] | None, name: str) -> TensorLike:
@@ -276,10 +280,10 @@ def prim_func_of(
 
 def _kind(
     inputs: Sequence[TensorLike | None], results: Sequence[TensorLike]
-) -> tuple[Kind, frozenset[int], bool]:
+) -> tuple[Kind, frozenset[int], bool, bool]:
     results = [r for r in results if not is_empty(r.shape)]
     if not results:
-        return "view", frozenset(), False
+        return "view", frozenset(), False, False
     every = [computed(r) for r in results]
     seen: dict[int, Tensor] = {}
     for t in every:
@@ -288,10 +292,11 @@ def _kind(
     func, reads = prim_func_of(inputs, list(seen.values()), "main")
     from_inputs = all(isinstance(x.op, PlaceholderOp) for t in every for x in t.op.input_tensors)
     if from_inputs and all(isinstance(r, View) and r.base is None for r in results):
-        return "view", frozenset(reads), False
+        return "view", frozenset(reads), False, False
     dag = ComputeDAG(func)
     infos = [dag.info(b) for b in dag.blocks]
     expensive = any(i.has_expensive_op for i in infos)
+    positional = any(isinstance(e, IndexVar) for b in dag.blocks for x in b.body for e in walk(x))
     kind: Kind = "anchor"
     if len(infos) == 1 and infos[0].is_reduction:
         kind = "anchor" if infos[0].needs_multi_level_tiling else "reduction"
@@ -302,7 +307,7 @@ def _kind(
         i.needs_multi_level_tiling for i in infos
     ):
         kind = "reduction"
-    return kind, frozenset(reads), expensive
+    return kind, frozenset(reads), expensive, positional
 
 
 def _in_place(read: ReadInfo) -> bool:

@@ -260,7 +260,7 @@ DISCRETE = {
     # Integers or conditions on one side: nothing is passed back.
     "And", "ArgMax", "ArgMin", "ConstantOfShape", "ConvInteger", "Equal",
     "EyeLike", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual",
-    "autosched.ConvSums", "autosched.MatMulSums", "autosched.QuantizeRows",
+    "autosched.ConvSums", "autosched.Lookup", "autosched.MatMulSums", "autosched.QuantizeRows",
     "MatMulInteger", "Not", "Or", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
     "Range", "Shape", "Size", "Xor",
 }  # fmt: skip

@@ -155,6 +155,8 @@ CASES = (
     Case("MatMul", after="float"),
     Case("MatMul", w="uint8", zero=200, x="int8", x_zero=0, per_channel=False, opset=13),
     Case("MatMul", shape=(5, 11), w="uint8", fixed=False, per_channel=False, zero=94),
+    Case("MatMul", shape=(5, 11), x="int8", x_zero=-128, fixed=False, per_channel=False),
+    Case("MatMul", x="int8", x_zero=0, fixed=False, per_channel=False, zero=-3, after="float"),
     Case("MatMul", form="qlinear", w="uint8", x="uint8", zero=9, per_channel=False, opset=10),
     Case("MatMul", form="integer", per_channel=False, x="uint8", w="uint8", zero=77),
     Case(

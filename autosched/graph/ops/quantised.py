@@ -131,6 +131,16 @@ def padding_value(x: TensorLike, fill: TensorLike | None) -> Any:
     return te.const(0, x.dtype) if fill is None else fill(*(0 for _ in fill.shape))
 
 
+LOOKUP = "autosched.Lookup"
+"""What the pass `tables` makes of functions of one byte."""
+
+
+@operator(LOOKUP)
+def lookup(x: TensorLike, table: TensorLike) -> Any:
+    """Elements of a table (256,), by number: x is uint8."""
+    return stage(x.shape, lambda *at: table(te.cast(x(*at), "int32")), "lookup")
+
+
 ROWS = "autosched.QuantizeRows"
 """What the pass `int8` makes of the other operand of products with weights of 8 bits."""
 ROW_STEPS = 255

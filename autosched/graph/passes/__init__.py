@@ -11,7 +11,11 @@ from autosched.graph.passes.layout import layout
 from autosched.graph.passes.lift import lambda_lift
 from autosched.graph.passes.partial_eval import partial_eval
 from autosched.graph.passes.precision import bfloat16
+from autosched.graph.passes.quantised_moves import quantised_moves
+from autosched.graph.passes.rescaled import rescaled
 from autosched.graph.passes.simplify import simplify
+from autosched.graph.passes.tables import tables
+from autosched.graph.passes.unsigned import unsigned
 from autosched.tir.module import IRModule
 
 __all__ = [
@@ -28,14 +32,23 @@ __all__ = [
     "layout",
     "optimise",
     "partial_eval",
+    "quantised_moves",
+    "rescaled",
     "simplify",
+    "tables",
+    "unsigned",
 ]
 
 PIPELINE = (
     fold,
+    unsigned,
+    quantised_moves,
     integers,
     dead_code,
     fold,
+    rescaled,
+    tables,
+    dead_code,
     simplify,
     branches,
     common_subexpressions,

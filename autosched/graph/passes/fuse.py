@@ -5,7 +5,8 @@ A group has one anchor (a product, a convolution, several stages, or a reduction
 - its epilogue: where all paths from its result meet again, and every operator up to there computes
   elements of that same shape, those operators;
 - its prologue: pointwise producers whose only readers are in the group;
-- views, always: a copy of each in every group that reads through it.
+- views, always: a copy of each in every group that reads through it;
+- numbers that bytes stand for likewise: kernels store the bytes.
 
 Only the last member's results are seen outside, and every member reaches the last one; so no two
 groups depend on each other. TVM's rules are in the design notes, together with what differs.
@@ -80,26 +81,38 @@ class Groups:
         self.of: dict[int, int] = {}
         self.members: dict[int, list[int]] = {}
         self.tip: dict[int, int] = {}
+        self.bytes = {n for n in range(len(self.nodes)) if self._is_of_bytes(n)}
         self.stored = self._stored()
         self._dominators()
         self._form()
+
+    def _is_of_bytes(self, n: int) -> bool:
+        """Whether a binding makes numbers of stored bytes, for kernels alone."""
+        value = self.nodes[n].binding.value
+        if not isinstance(value, Call) or value.callee != "DequantizeLinear" or n in self.results:
+            return False
+        t = type_of(value.args[0]) if value.args[0] is not None else None
+        if not isinstance(t, TensorType) or t.dtype not in ("int8", "uint8"):
+            return False
+        return bool(self.users[n]) and all(self.nodes[u].kind != "host" for u in self.users[n])
 
     def _stored(self) -> set[int]:
         """Views that are stored, like what is computed: each last one of MAX_VIEWS in a row."""
         stored: set[int] = set()
         depth = [0] * len(self.nodes)
         for n, node in enumerate(self.nodes):
-            if node.kind == "view":
+            if node.kind == "view" or n in self.bytes:
                 depth[n] = 1 + max((depth[made] for made in self.sources(node.binding.value)),
                                    default=0)  # fmt: skip
                 if depth[n] == MAX_VIEWS:
                     depth[n] = 0
                     stored.add(n)
+        self.bytes -= stored
         return stored
 
     def through(self, n: int) -> bool:
         """Whether what reads a binding reads through it, as it is a view that is not stored."""
-        return self.nodes[n].kind == "view" and n not in self.stored
+        return n in self.bytes or (self.nodes[n].kind == "view" and n not in self.stored)
 
     def sources(self, value: Value) -> Iterator[int]:
         """The bindings whose results a value reads, each once."""
@@ -132,7 +145,7 @@ class Groups:
                     self._grow(n)
         self._prologues()
         for n, kind in enumerate(kinds):
-            if kind == "pointwise" and n not in self.of:
+            if kind == "pointwise" and n not in self.of and n not in self.bytes:
                 self._grow(n)
         self._prologues()
 
@@ -144,6 +157,8 @@ class Groups:
         while True:
             tip = self.tip[anchor]
             end = self.meet[tip]
+            while end in self.bytes:
+                end = self.meet[end]
             shape = self.nodes[tip].shape
             if end == NOWHERE or shape is None:
                 return
@@ -194,7 +209,8 @@ class Groups:
         """Pointwise producers join the group of their readers, last ones first."""
         for n in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[n]
-            if node.kind != "pointwise" or n in self.of or n in self.results:
+            placed = n in self.of or n in self.results or n in self.bytes
+            if node.kind != "pointwise" or placed:
                 continue
             groups = {self.of.get(u, NOWHERE) for u in self.readers(n)}
             if len(groups) != 1:

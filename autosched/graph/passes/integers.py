@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autosched.graph.fold import evaluated
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, tensor_type
+from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, tensor_type
 from autosched.graph.ops.quantised import SUMS
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.passes.emitting import Emitter, all_known
 
 _BYTES = ("int8", "uint8")
 _WHOLE = "MatMulInteger"
+_HALF = np.int32(128)
 
 
 @body_pass("integers")
@@ -199,9 +200,47 @@ def _matmul(out: _Rewriter, call: Call) -> Atom | None:
         return _scaled(out, sums, weight, x, None, lambda a: a)
     if not (_single(w.scale) and _single(w.zero)):
         return None
-    sums = out.emit(_WHOLE, x.q, w.q, x.zero, w.zero)
+    signed = _signed_right(out, x.q, w.q, x.zero, w.zero)
+    sums = out.emit(_WHOLE, x.q, w.q, x.zero, w.zero) if signed is None else signed
     by = out.emit("Mul", x.scale, _scalar(out, w.scale))
     return out.emit("Mul", out.emit("Cast", sums, to="float32"), by)
+
+
+def _signed_right(
+    out: _Rewriter, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None
+) -> Atom | None:
+    """The sums of two matrices of uint8 that are no constants, as those of x by s = w - 128, which
+    is int8: processors multiply unsigned by signed bytes. None where it is another product.
+
+        sum (x - zx) * (w - zw)  =  sum x * s  -  zx * sum s  -  zs * (sum x - terms * zx)
+    """
+    types = [tensor_type(a) for a in (x, w)]
+    if any(t.dtype != "uint8" or len(t.known) < 2 for t in types):
+        return None
+    terms = types[0].known[-1]
+    if not isinstance(terms, int) or not (_single(x_zero) and _single(w_zero)):
+        return None
+
+    def number(zero: Atom | None) -> Any:
+        return np.int32(0) if zero is None else out.emit("Cast", _scalar(out, zero), to="int32")
+
+    def total(a: Atom, axis: int) -> Atom:
+        return out.emit("ReduceSum", out.emit("Cast", a, to="int32"), np.array([axis]), keepdims=1)
+
+    signed = out.emit("Cast", out.emit("Sub", out.emit("Cast", w, to="int32"), _HALF), to="int8")
+    sums = out.emit(SUMS["MatMul"], x, signed)
+    zx, zs = number(x_zero), out.emit("Sub", number(w_zero), _HALF)
+    if not _is_zero(zx):
+        sums = out.emit("Sub", sums, out.emit("Mul", total(signed, -2), zx))
+    if not _is_zero(zs):
+        rest = out.emit("Sub", total(x, -1), out.emit("Mul", zx, np.int32(terms)))
+        sums = out.emit("Sub", sums, out.emit("Mul", rest, zs))
+    return sums
+
+
+def _is_zero(number: Any) -> bool:
+    known = _array(number) if isinstance(number, (Const, Var)) else number
+    return known is not None and not np.any(known)
 
 
 def _matrix(
@@ -238,6 +277,8 @@ def _matmul_integer(out: _Rewriter, call: Call) -> Atom | None:
     a, b, a_zero, b_zero = (*call.args, None, None)[:4]
     assert a is not None
     weight = _matrix(a, b, None, b_zero, -1)
+    if weight is None and b is not None:
+        return _signed_right(out, a, b, a_zero, b_zero)
     if weight is None or not _single(a_zero):
         return None
     sums = out.emit(SUMS["MatMul"], a, weight.values)
