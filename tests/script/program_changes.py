@@ -19,7 +19,11 @@ def spoiled(program: Program, rng: random.Random) -> Program:
     kind = rng.choice(("index", "index", "write", "drop", "order", "where", "extent", "guard"))
     stages = list(program.stages)
     if kind == "drop" and len(stages) > 1:
-        del stages[n]
+        rest = (*stages[:n], *stages[n + 1 :])
+        # A parameter that nobody writes any more holds numbers outside of the bounds that its
+        # readers were made for.
+        if replace(program, stages=rest).outputs() == program.outputs():
+            stages = list(rest)
     elif kind == "order" and len(stages) > 1:
         m = rng.randrange(len(stages))
         stages[n], stages[m] = stages[m], stages[n]
