@@ -30,6 +30,8 @@ from autosched.tir.nodes import Access, Buffer, Iter
 
 ACCUMULATORS = 8
 """Of the default register tile, where there are rows or panels for so many."""
+SPARE = 4
+"""Registers besides those of the results, and one of each operand a panel."""
 MAX_PANELS = 3
 """Of the columns of a group, for them to be no decision."""
 TILE_ACCUMULATORS = 4
@@ -125,7 +127,7 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
             continue
         if axis is dot.column:
             panels = min(extent, max(1 if tiles else 2, most // taken))
-            inner = panels if tiles else _dividing(extent, panels)
+            inner = panels if tiles else _dividing(extent, panels, taken, target)
         else:
             inner = rows.get(id(axis.var), 1)
         default = tiles_around(extent, inner, 4 if axis is dot.column else 8)
@@ -133,14 +135,17 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
     return enough_tasks(found, 4 * target.num_cores)
 
 
-def _dividing(panels: int, most: int) -> int:
-    """Panels of a register tile: a number that divides, since what hangs over the end is read and
-    multiplied under a condition; `most`, which may hang over, where all that divide are less than
-    half. With eight rows, where `most` is 2, three panels fit the registers as well, and one is
-    enough products in flight."""
+def _dividing(panels: int, most: int, rows: int, target: Target) -> int:
+    """Panels of a register tile of so many rows: a number that divides, since what hangs over the
+    end is read and multiplied under a condition, if it leaves enough products in flight and fits
+    the registers; else `most`, which may hang over."""
     found = (2, 3, 1) if most == 2 else tuple(range(most, most // 2, -1))
-    dividing: list[int] = [n for n in found if panels % n == 0]
-    return dividing[0] if dividing else most
+    for n in found:
+        fits = n <= most or n * (rows + 1) + SPARE <= target.vector_registers
+        enough = n >= most or n * rows >= ACCUMULATORS or most > 2
+        if panels % n == 0 and fits and enough:
+            return n
+    return most
 
 
 def _tile_rows(info: BlockInfo, dot: Dot) -> dict[int, int]:
@@ -242,7 +247,8 @@ def _tile(
             loop, last[axis.var.name] = schedule.split(loop, [None, whole])
         if spec is None and axis is dot.column:
             panels = extent_of(axis) // dot.lanes
-            inner = panels if panels <= MAX_PANELS else _dividing(panels, 2)
+            fitting = (2, 3, 1)  # one of these divides
+            inner = panels if panels <= MAX_PANELS else next(n for n in fitting if panels % n == 0)
             around, loop = schedule.split(loop, [None, inner])
             levels[3].append(around)
             levels[6].append(loop)
