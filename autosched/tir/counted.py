@@ -280,17 +280,19 @@ def _takes_all(
     return bool(same and begins and (np.sort(taken, axis=1) == np.arange(steps)).all())
 
 
-def writes_once(block: Block, access: Access) -> bool:
-    """Whether all points of a block, being few, write elements of their own: gone through."""
-    extents = [it.extent for it in block.iters]
+def writes_once(block: Block, free: Sequence[Iter], access: Access) -> bool:
+    """Whether the points of some axes of a block, being few, write elements of their own: gone
+    through. Points of the other axes may write the same element, if it does not depend on these."""
     forms = [i for i in access.indices if isinstance(i, Affine)]
+    used = {v for i in forms for v in i.variables()}
+    iters = list(free) if used <= {it.var for it in free} else list(block.iters)
+    extents = [it.extent for it in iters]
     if not all(isinstance(n, int) for n in extents) or len(forms) < len(access.indices):
         return False
     count = prod(int(n) for n in extents)
-    axes = {it.var for it in block.iters}
-    if not forms or count > FEW or any(v not in axes for i in forms for v in i.variables()):
+    if not forms or count > FEW or not used <= {it.var for it in iters}:
         return False
     points = np.indices([int(n) for n in extents]).reshape(len(extents), -1)
-    at = {it.var: points[n] for n, it in enumerate(block.iters)}
+    at = {it.var: points[n] for n, it in enumerate(iters)}
     elements = np.array([form.evaluate(at) + 0 * points[0] for form in forms])
     return bool(np.unique(elements, axis=1).shape[1] == count)

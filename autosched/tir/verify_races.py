@@ -57,7 +57,7 @@ def _loop_races(writer: Site, access: Access, depth: int, every: list[Site]) -> 
     lanes = loop.kind == "vectorized" and _is_reduction(block, loop)
     own = lanes or always(iterations_apart(writer, loop))  # as the primitives prove it
     own = own or _are_apart(writer, access, writer, access, depth)
-    if not (own or (_moves_points(writer, depth) and writes_once(block, access))):
+    if not (own or (_moves_points(writer, depth) and writes_once(block, block.iters, access))):
         yield Fault(
             block,
             f"iterations of the {loop.kind} loop {loop.var.name!r} may write the same element of "

@@ -53,7 +53,7 @@ def distinct(func: PrimFunc) -> Iterator[Fault]:
             homes = homes or homes_of(func)
             still = [x.var for x in homes[access.buffer]]
             apart = _Points(site, still, plain).write_apart(access) or _tells(site, access, plain)
-            if not (apart or (not func.sizes and writes_once(block, access))):
+            if not (apart or (not func.sizes and writes_once(block, free, access))):
                 yield _met(block, access, free)
                 break
 

@@ -324,3 +324,24 @@ def main(X: T.Buffer((64,)), Y: T.Buffer((64,))):
         where.append(mine)
     for element in where[0].keys() & where[1].keys():
         assert len(where[0][element] | where[1][element]) == 1
+
+
+SWIZZLED_SUM = """
+@T.prim_func
+def main(A: T.Buffer((8,), "int64"), B: T.Buffer((2, 4), "int64")):
+    for i1, i0, k in T.grid(2, 4, 4):
+        with T.block("B"):
+            va = T.axis.spatial(8, i1 * 4 + i0)
+            ka = T.axis.reduce(4, k)
+            with T.init():
+                B[va // 4, (va % 4 + STEP) % 4] = 0
+            B[va // 4, (va % 4 + STEP) % 4] = B[va // 4, (va % 4 + STEP) % 4] + A[(va + ka) % 8]
+"""
+
+
+def test_sums_in_a_swizzled_row():
+    """Points of the reduction axis write one element; those of the other one have their own."""
+    parse_func(SWIZZLED_SUM.replace("STEP", "va // 4"))
+    for step in ("va % 4", "va // 2", "ka"):
+        with pytest.raises(VerifyError):
+            parse_func(SWIZZLED_SUM.replace("STEP", step))
