@@ -141,7 +141,7 @@ def test_other_operands_are_no_groups_of_bytes() -> None:
         assert NAME not in ways(given(CASES[0])[0], target)[1]
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", [c for c in CASES if c.wide or c.narrow], ids=str)
 def test_scheduled_programs_are_exact(case: Case, fused: bool) -> None:
     """The program for a target that need not be here, interpreted."""
