@@ -26,6 +26,7 @@ from autosched.tir.apart import Condition, as_many, injective, settled
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
+    Buffer,
     For,
     Iter,
     PrimFunc,
@@ -99,9 +100,18 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
     result = insert(bare, loop, position, node)
-    check_written_first(result, [a.buffer for a in site.block.writes], what)
+    inside = [a.buffer for a in site.block.reads if _is_read_inside(bare, a.buffer, loop)]
+    check_written_first(result, [*(a.buffer for a in site.block.writes), *inside], what)
     check_kinds(result, func)
     return result
+
+
+def _is_read_inside(bare: PrimFunc, buffer: Buffer, loop: Var) -> bool:
+    """Whether other blocks read a buffer, and all that access it are below a loop: with the moved
+    block there too it holds what one iteration writes, and no more what earlier ones wrote."""
+    readers = readers_of(bare, buffer)
+    every = (*writers_of(bare, buffer), *readers)
+    return bool(readers) and all(any(x.var is loop for x in s.loops) for s in every)
 
 
 def check_outputs(func: PrimFunc, site: Site, what: str) -> None:
