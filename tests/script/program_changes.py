@@ -20,8 +20,8 @@ def spoiled(program: Program, rng: random.Random) -> Program:
     stages = list(program.stages)
     if kind == "drop" and len(stages) > 1:
         rest = (*stages[:n], *stages[n + 1 :])
-        # A parameter that nobody writes any more holds numbers outside of the bounds that its
-        # readers were made for.
+        # A parameter without a writer is an input: its values lie outside the bounds that were
+        # assumed for its readers.
         if replace(program, stages=rest).outputs() == program.outputs():
             stages = list(rest)
     elif kind == "order" and len(stages) > 1:

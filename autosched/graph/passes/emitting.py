@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from autosched.graph.builder import make_call
 from autosched.graph.fold import constant, evaluated
 from autosched.graph.infer import infer
-from autosched.graph.ir import Atom, Binding, Call, Const, Var
+from autosched.graph.ir import Atom, Binding, Body, Call, Const, Var
 from autosched.graph.passes.bodies import Renaming
 
 
@@ -45,6 +45,19 @@ class Emitter(Renaming):
         made = tuple(Var(base, t) for t in infer(call, count))
         self.keep(Binding(made, call))
         return made
+
+    def rewritten(self, body: Body, rule: Callable[[Var, Call], Atom | None]) -> Body:
+        """The body with what a rule makes of each operator with one result, given that result and
+        the call; None for one that stays."""
+        for b in body.bindings:
+            value, made = self.value(b.value), None
+            if isinstance(value, Call) and isinstance(value.callee, str) and len(b.vars) == 1:
+                made = rule(b.vars[0], value)
+            if made is None:
+                self.keep(Binding(b.vars, value))
+            else:
+                self.name(b.vars[0], made)
+        return self.body(body.results)
 
     def name(self, var: Var, atom: Atom) -> None:
         """Let what has been emitted stand for a variable: under the variable, if it is the last."""

@@ -37,16 +37,12 @@ def integers(body: Body) -> Body:
                                                            c = op.mul(f, sxw)
     """
     out = _Rewriter()
-    for b in body.bindings:
-        value = out.value(b.value)
-        if isinstance(value, Call) and len(b.vars) == 1 and isinstance(value.callee, str):
-            rule = _RULES.get(value.callee)
-            made = None if rule is None else rule(out, value)
-            if made is not None:
-                out.name(b.vars[0], made)
-                continue
-        out.keep(Binding(b.vars, value))
-    return _without_constants(out.body(body.results))
+
+    def rule(_: Var, call: Call) -> Atom | None:
+        found = _RULES.get(str(call.callee))
+        return None if found is None else found(out, call)
+
+    return _without_constants(out.rewritten(body, rule))
 
 
 def _without_constants(body: Body) -> Body:

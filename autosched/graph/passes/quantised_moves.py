@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, tensor_type
+from autosched.graph.ir import Array, Atom, Body, Call, Const, tensor_type
 from autosched.graph.passes.bodies import body_pass
 from autosched.graph.passes.emitting import Emitter
 
@@ -30,15 +30,7 @@ def quantised_moves(body: Body) -> Body:
     r = op.quantize_linear(m, s, z)                    r = m2
     """
     out = _Mover()
-    for b in body.bindings:
-        value = out.value(b.value)
-        if isinstance(value, Call) and len(b.vars) == 1:
-            made = out.moved(value)
-            if made is not None:
-                out.name(b.vars[0], made)
-                continue
-        out.keep(Binding(b.vars, value))
-    return out.body(body.results)
+    return out.rewritten(body, lambda _, call: out.moved(call))
 
 
 class _Mover(Emitter):

@@ -14,7 +14,7 @@ from collections import Counter
 
 import numpy as np
 
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, reads, tensor_type
+from autosched.graph.ir import Array, Atom, Body, Call, Const, Var, reads, tensor_type
 from autosched.graph.passes.bodies import body_pass
 from autosched.graph.passes.emitting import Emitter
 
@@ -32,15 +32,7 @@ def rescaled(body: Body) -> Body:
     counted = Counter(id(a) for b in body.bindings for a in reads(b.value))
     counted.update(id(a) for a in body.results)
     out = _Rescaler(counted)
-    for b in body.bindings:
-        value = out.value(b.value)
-        if isinstance(value, Call) and value.callee == "QuantizeLinear":
-            made = out.quantised(value)
-            if made is not None:
-                out.name(b.vars[0], made)
-                continue
-        out.keep(Binding(b.vars, value))
-    return out.body(body.results)
+    return out.rewritten(body, lambda _, call: out.quantised(call))
 
 
 class _Rescaler(Emitter):
@@ -52,6 +44,8 @@ class _Rescaler(Emitter):
 
     def quantised(self, call: Call) -> Atom | None:
         """The call with a scale of 1; None where it stays."""
+        if call.callee != "QuantizeLinear":
+            return None
         x, scale, zero = (*call.args, None)[:3]
         by = scale.array if isinstance(scale, Const) else None
         if x is None or by is None or by.size != 1 or tensor_type(x).dtype != "float32":

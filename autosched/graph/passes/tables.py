@@ -13,7 +13,7 @@ import numpy as np
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant, evaluated
 from autosched.graph.infer import inference
-from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var
+from autosched.graph.ir import Array, Atom, Body, Call, Const, Var
 from autosched.graph.ops.quantised import LOOKUP
 from autosched.graph.passes.bodies import body_pass
 from autosched.graph.passes.emitting import Emitter
@@ -42,15 +42,7 @@ def tables(body: Body) -> Body:
     r = op.quantize_linear(t, s2, z2)
     """
     out = _Tables()
-    for b in body.bindings:
-        value = out.value(b.value)
-        if isinstance(value, Call) and len(b.vars) == 1 and isinstance(value.callee, str):
-            made = out.looked_up(b.vars[0], value)
-            if made is not None:
-                out.name(b.vars[0], made)
-                continue
-        out.keep(Binding(b.vars, value))
-    return out.body(body.results)
+    return out.rewritten(body, out.looked_up)
 
 
 class _Tables(Emitter):
