@@ -63,6 +63,18 @@ define void @tile(ptr %a) {
 }
 """
 
+# What LLVM 22 makes a store of eight bytes where a processor truncates as it stores.
+ONE_LANE = """
+declare void @llvm.masked.store.v8i8.p0(<8 x i8>, ptr, i32, <8 x i1>)
+define void @one_lane(ptr noalias %a, ptr noalias %b, i1 %c) {
+  %x = load <8 x i64>, ptr %a, align 8
+  %y = trunc <8 x i64> %x to <8 x i8>
+  %m = and <8 x i1> <FIRST>, <SECOND>
+  call void @llvm.masked.store.v8i8.p0(<8 x i8> %y, ptr %b, i32 1, <8 x i1> %m)
+  ret void
+}
+"""
+
 
 @pytest.mark.parametrize("level", ["search", "full"])
 @pytest.mark.parametrize(
@@ -97,6 +109,34 @@ def test_scalar_loops_stay_loops(level: str) -> None:
 @pytest.mark.parametrize("level", ["search", "full"])
 def test_tiles_are_promoted_to_registers(level: str) -> None:
     assert "alloca" not in optimised_ir(TILE, Target("llvm"), level)  # type: ignore[arg-type]
+
+
+def _bits(bits: str) -> str:
+    return ", ".join(f"i1 {'true' if b == '1' else 'false'}" for b in bits)
+
+
+@pytest.mark.parametrize("level", ["search", "full"])
+@pytest.mark.parametrize(
+    ("first", "second", "stores"),
+    [
+        ("10000000", "11111111", "store i8"),
+        ("11110000", "00011111", "store i8"),  # one lane to the passes, not to the generator
+        ("11110000", "00111111", "masked.store"),
+    ],
+)
+def test_a_store_of_one_lane_stores_an_element(
+    first: str, second: str, stores: str, level: str
+) -> None:
+    ir = ONE_LANE.replace("FIRST", _bits(first)).replace("SECOND", _bits(second))
+    target = Target("llvm -mcpu=x86-64-v4 -mtriple=x86_64-linux-gnu")
+    body = optimised_ir(ir, target, level)  # type: ignore[arg-type]
+    body = body[body.index("define") : body.index("}")]
+    assert ("store i8" in body, "masked.store" in body) == (
+        stores == "store i8",
+        stores == "masked.store",
+    )
+    wide = ("vmovlps", "vmovq", "vextractps", "%rax, (%rsi)")
+    assert not any(x in assembly(ir, target, level) for x in wide)  # type: ignore[arg-type]
 
 
 def test_parse_errors_show_the_line() -> None:

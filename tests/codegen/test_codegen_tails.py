@@ -176,3 +176,19 @@ def test_copies_do_not_share_what_they_know() -> None:
         sch.unroll(j0)
         sch.vectorize(i1)
         check(sch, func)
+
+
+@MANY
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [("int64", "int32"), ("int64", "uint8"), ("int32", "int16"), ("float32", "int8")],
+)
+def test_a_tail_of_one_lane_leaves_its_neighbours(wide: str, narrow: str, target: str) -> None:
+    """Truncated and stored as one lane of a vector, also before what is not the kernel's."""
+    for width, extent in itertools.product((4, 8, 16), (1, 17)):
+        a = te.placeholder((5, extent), name="A", dtype=wide)
+        out = te.compute(a.shape, lambda i, j, a=a: a[i, j].astype(narrow), name="C")
+        func = te.create_prim_func([a, out])
+        sch = Schedule(func)
+        sch.vectorize(sch.split(sch.get_loops(sch.get_block("C"))[1], [None, width])[1])
+        check(sch, func, target=target)

@@ -124,6 +124,26 @@ def main(A: T.Buffer((7,), "int32"), B: T.Buffer((6,), "int32")):
             w = T.axis.spatial(6, j)
             B[(w + 2) % 6] = V[1] + V[w]
 """
+ONE_LANE = """
+@T.prim_func
+def main(A: T.Buffer((1,), "int64"), B: T.Buffer((6, 5, 1), "uint8")):
+    for i, j in T.grid(2, 5):
+        with T.block("neighbour"):
+            a = T.axis.spatial(2, i)
+            b = T.axis.spatial(5, j)
+            B[a * 3 + 1, b, 0] = T.uint8(1)
+    for i, j, k in T.grid(2, 5, 1):
+        with T.block("r"):
+            a = T.axis.spatial(2, i)
+            b = T.axis.spatial(5, j)
+            c = T.axis.spatial(1, k)
+            B[3 - a * 3, b, c] = T.cast(A[c], "uint8")
+    for i, j in T.grid(2, 5):
+        with T.block("rest"):
+            a = T.axis.spatial(2, i)
+            b = T.axis.spatial(5, j)
+            B[a * 3 + 2, b, 0] = T.uint8(1)
+"""
 
 
 def fused(block: str, factor: int, *kinds: str) -> str:
@@ -158,6 +178,12 @@ RIGHT: dict[str, tuple[str, str]] = {
     "the same, fused": (SCATTER, fused("s", 4)),
     "a rotation of what another block made": (THROUGH, NOTHING),
     "the same, inlined": (THROUGH, 'def apply(sch):\n    sch.compute_inline(sch.get_block("v"))'),
+    "one lane of a vector, truncated": (
+        ONE_LANE,
+        "def apply(sch):\n"
+        '    i, j, k = sch.get_loops(sch.get_block("r"))\n'
+        "    sch.vectorize(sch.split(k, [None, 8])[1])",
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from autosched.codegen.llvm.one_lane import has_narrow_masked_stores, one_lane_stores
 from autosched.errors import BuildError
 from autosched.target import Target, initialize_llvm
 
@@ -74,6 +75,11 @@ def _optimise(ir_text: str, target: Target, level: Level) -> tuple[_Toolchain, A
     except RuntimeError as e:
         raise BuildError(f"LLVM refuses the generated code: {_explain(str(e), ir_text)}") from e
     _passes(tools, level).run(module, tools.builder)
+    if has_narrow_masked_stores(ir_text):
+        text = str(module)
+        mended = one_lane_stores(text)
+        if mended != text:
+            module = llvm.parse_assembly(mended)
     return tools, module
 
 
