@@ -6,14 +6,15 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from program_exprs import E, axis, call, const, walk
+from program_exprs import E, axis, call, const, unbounded, walk
 from script_programs import Program, Stage
 
 # Wrong programs
 
 
 def spoiled(program: Program, rng: random.Random) -> Program:
-    """`program` with one change that may make it wrong."""
+    """`program` with one change that may make it wrong. Elements may then hold what its expressions
+    were not made for: what a buffer was filled with, say."""
     n = rng.randrange(len(program.stages))
     stage = program.stages[n]
     kind = rng.choice(("index", "index", "write", "drop", "order", "where", "extent", "guard"))
@@ -39,7 +40,11 @@ def spoiled(program: Program, rng: random.Random) -> Program:
             stage, rng, "load",
             lambda e: _with_arg(e, rng, lambda x: call("add", x, step)) if len(e.args) > 1 else e,
         )  # fmt: skip
-    return replace(program, stages=tuple(stages), kinds=(*program.kinds, f"spoiled {kind}"))
+    changed = tuple(
+        replace(s, stores=tuple(replace(x, value=unbounded(x.value)) for x in s.stores))
+        for s in stages
+    )
+    return replace(program, stages=changed, kinds=(*program.kinds, f"spoiled {kind}"))
 
 
 def _respoiled_write(stage: Stage, rng: random.Random) -> Stage:

@@ -66,9 +66,11 @@ class E:
             return str(a[0])
         if self.op == "load":
             return f"{a[0].name}[{', '.join(a[1:])}{',' if len(a) > 1 else '()'}]"
+        if self.op == "cast" and self.dtype in INTS and self.args[0].dtype in FLOATS:
+            least, most = limits(self.dtype)
+            return f"whole({a[0]}, {least}, {most})"
         if self.op == "cast":
-            from_float = self.dtype in INTS and self.args[0].dtype in FLOATS
-            return self._wrapped(f"int({a[0]})" if from_float else str(a[0]), self.args[0])
+            return self._wrapped(str(a[0]), self.args[0])
         if self.op in ("min", "max", "abs"):
             return self._wrapped(f"{self.op}({', '.join(a)})")
         if self.op in ("if_then_else", "select"):
@@ -179,6 +181,26 @@ def cast(e: E, dtype: str) -> E:
     if not inside and (dtype in FLOATS or e.dtype in FLOATS):
         e, inside = clamp(e, max(least, -9), min(most, 9)), True
     return E("cast", (e,), dtype, e.low if inside else least, e.high if inside else most)
+
+
+class UndefinedError(Exception):
+    """A value that NumPy leaves open, and each processor makes its own."""
+
+
+def whole(value: float, least: int, most: int) -> int:
+    """A float as an integer that holds it, but for its fraction."""
+    if not least - 1 < value < most + 1:
+        raise UndefinedError(f"{value} as an integer in [{least}, {most}]")
+    return int(value)
+
+
+def unbounded(e: E) -> E:
+    """`e` as of elements that may hold anything, so that every integer wraps around."""
+    if e.op in ("const", "axis"):
+        return e
+    args = tuple(unbounded(a) if isinstance(a, E) else a for a in e.args)
+    low, high = limits(e.dtype)
+    return E(e.op, args, e.dtype, low, high)
 
 
 def walk(e: E) -> Iterator[E]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from program_exprs import INTS, SYMBOL, Buf, E, limits, load, walk
+from program_exprs import INTS, SYMBOL, Buf, E, limits, load, walk, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,8 +256,8 @@ class Program:
     def evaluate(self, arrays: Sequence[np.ndarray], backwards: bool = False) -> list[np.ndarray]:
         """The arrays after the program; loops of spatial axes alone run backwards if asked to.
 
-        Raises OutOfRangeError, DuplicateError, and TypeError where a value is used that nothing has
-        written. What is left unwritten keeps what it held.
+        Raises OutOfRangeError, DuplicateError, UndefinedError, and TypeError where a value is used
+        that nothing has written. What is left unwritten keeps what it held.
         """
         memory: dict[str, dict[tuple[int, ...], Any]] = {}
         outputs = self.outputs()
@@ -277,6 +277,7 @@ class Program:
             "OutOfRange": OutOfRangeError,
             "steps": (lambda n: range(n - 1, -1, -1)) if backwards else range,
             "note": note,
+            "whole": whole,
         }
         exec(self.code(), names)
         try:

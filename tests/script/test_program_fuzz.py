@@ -10,8 +10,8 @@ import numpy as np
 import program_checks
 import pytest
 from program_changes import smaller
-from program_checks import Shares, Tally
-from program_exprs import Buf, axis, call, const, load
+from program_checks import Shares, Tally, truth
+from program_exprs import Buf, E, axis, call, const, load, unbounded
 from program_fuzz import fuzz
 from program_maker import random_program
 from script_programs import Axis as BlockAxis
@@ -75,6 +75,29 @@ def test_the_evaluation_tells_what_is_wrong() -> None:
     twice = Program(program.params, (), (Stage("w", stage.loops, stage.axes, (one,)),))
     with pytest.raises(DuplicateError):
         twice.evaluate(arrays)
+
+
+def test_what_numpy_leaves_open_is_no_finding() -> None:
+    """A float as an integer that does not hold it, of a fill that a spoiled program leaves."""
+    a, b = Buf("A", (2,), "float64", "in"), Buf("B", (2,), "uint8", "out")
+    v = axis("v", 2)
+    value = E("cast", (load(a, v),), "uint8", 0, 9)  # as for elements from 0 to 9
+    axes = (BlockAxis("v", 2, "S", axis("i", 2)),)
+    stage = Stage("cast", (Nest("i", 2),), axes, (Store(b, (v,), value),))
+    program = Program((a, b), (), (stage,))
+    outputs = [np.full(2, 255, "uint8")]
+    what, results = truth(program, [np.array([-0.5, 255.5]), *outputs])
+    assert (what, results[1].tolist()) == ("right", [0, 255])
+    for wrong in (-100.0, 256.0, np.nan, np.inf):
+        assert truth(program, [np.array([0, wrong]), *outputs]) == ("undefined", [])
+
+
+def test_spoiled_programs_wrap_around_at_every_step() -> None:
+    """Their elements may hold more than their expressions were made for."""
+    high = E("load", (Buf("A", (1,), "uint8", "in"), const(0)), "uint8", 0, 9)
+    total = call("add", high, high)
+    assert "%" not in total.python()
+    assert eval(unbounded(total).python(), {"A": {(0,): 200}}) == 400 - 256
 
 
 def test_findings_are_told_as_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
