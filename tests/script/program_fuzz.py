@@ -49,6 +49,7 @@ from program_checks import (
     on_gpu,
     parsed,
     round_trip,
+    stays_inside,
     summary,
     truth,
 )
@@ -187,7 +188,9 @@ def examine(program: Program, seed: int, shares: Shares, tally: Tally) -> None:
     if func is None:
         return
     tally.counts[f"{what}, accepted"] += 1
-    if what in MUST_REFUSE:
+    if what == "out of range" and stays_inside(func, arrays):
+        tally.counts["out of range, but folded away"] += 1
+    elif what in MUST_REFUSE:
         raise FindingError(f"accepted, but {what}", "")
     if what != "right":
         return

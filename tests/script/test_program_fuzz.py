@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import program_checks
 import pytest
 from program_changes import smaller
-from program_checks import Shares, Tally, truth
+from program_checks import Shares, Tally, stays_inside, truth
 from program_exprs import Buf, E, axis, call, const, load, unbounded
-from program_fuzz import fuzz
+from program_fuzz import examine, fuzz
 from program_maker import random_program
 from script_programs import Axis as BlockAxis
 from script_programs import DuplicateError, OutOfRangeError, Program, Stage, Store
 from script_programs import Loop as Nest
+
+from autosched.script import parse, parse_func
 
 PARTS = 8
 """That the programs are divided into, for the processes that run tests."""
@@ -49,9 +52,9 @@ def test_many_thousand_programs(part: int) -> None:
 # The fuzz finds what it is for
 
 
-def copies(index: int, extent: int = 4) -> Program:
+def copies(index: int, extent: int = 4, dtype: str = "int32") -> Program:
     """`B[v + index] = A[v]` over four elements."""
-    a, b = Buf("A", (4,), "int32", "in"), Buf("B", (4,), "int32", "out")
+    a, b = Buf("A", (4,), dtype, "in"), Buf("B", (4,), dtype, "out")
     v = axis("v", extent)
     at = call("add", v, const(index))
     stage = Stage(
@@ -75,6 +78,25 @@ def test_the_evaluation_tells_what_is_wrong() -> None:
     twice = Program(program.params, (), (Stage("w", stage.loops, stage.axes, (one,)),))
     with pytest.raises(DuplicateError):
         twice.evaluate(arrays)
+
+
+def test_what_the_parser_folds_away_is_out_of_no_range() -> None:
+    program = copies(0, dtype="int64")
+    (stage,) = program.stages
+    (store,) = stage.stores
+    beyond = load(store.value.args[0], call("add", axis("v", 4), const(3)))
+    for factor, gone in ((0, True), (1, False)):
+        value = call("mul", beyond, const(factor))
+        changed = replace(stage, stores=(replace(store, value=value),))
+        spoiled = replace(program, stages=(changed,), kinds=("spoiled index",))
+        arrays = spoiled.arrays(0)
+        assert truth(spoiled, arrays)[0] == "out of range"
+        text = spoiled.script()
+        func = parse(text) if gone else parse_func(text, check=False)
+        assert stays_inside(func, arrays) is gone
+        tally = Tally()
+        examine(spoiled, 0, Shares(), tally)
+        assert tally.counts["out of range, but folded away"] == gone
 
 
 def test_what_numpy_leaves_open_is_no_finding() -> None:
