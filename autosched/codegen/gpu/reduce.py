@@ -19,6 +19,7 @@ from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Var
 from autosched.tir.nodes import Block, For, Iter, Node, Predicate, Site, kind_vars, sites
 from autosched.tir.scatter import moved_by, scatters
+from autosched.tir.simplify import prune_reads, substitute_loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +34,23 @@ class Chain:
     def outside(self) -> tuple[Predicate, ...]:
         """What decides whether there is an element at all: the predicates at the first point of
         the reduction."""
-        moving = kind_vars(self.block, "reduce")
-        zero = {v: Affine(0) for v in moving}
-        left = (Predicate(p.form.substitute(zero, {}), p.bound) for p in self.block.predicates)
-        return tuple(p for p in left if not (p.form.is_const() and always(p.form.const < p.bound)))
+        return at_first(self.block, kind_vars(self.block, "reduce")).predicates
 
     def inside(self) -> tuple[Predicate, ...]:
         """What is asked at each point."""
         moving = kind_vars(self.block, "reduce")
         return tuple(p for p in self.block.predicates if p.form.uses(moving))
+
+
+def at_first(block: Block, moving: set[Var]) -> Block:
+    """The block at the first point of a reduction, whose loops are over `moving`: if that point is
+    none of the block's, the element is not the block's either."""
+    first = substitute_loops(block, {v: Affine(0) for v in moving})
+    return replace(first, predicates=tuple(p for p in first.predicates if not _holds(p)))
+
+
+def _holds(p: Predicate) -> bool:
+    return p.form.is_const() and always(p.form.const < p.bound)
 
 
 def lanes_of(block: Block, axes: dict[str, For]) -> tuple[str, ...]:
@@ -203,31 +212,18 @@ def _setting(
     values: dict[Var, Affine],
 ) -> Block:
     assert block.reducer is not None
-    return replace(
-        block,
+    first = at_first(substitute_loops(block, values), moving)
+    setting = replace(
+        first,
         name=f"{block.name}_init",
         iters=tuple(i for i, _ in spatial),
         bindings=tuple(f.substitute(values) for _, f in spatial),
-        predicates=tuple(
-            Predicate(p.form.substitute(values), p.bound)
-            for p in block.predicates
-            if not p.form.uses(moving)
-        ),
-        reads=(),
-        writes=tuple(
-            replace(
-                a,
-                indices=tuple(
-                    i.substitute(values) if isinstance(i, Affine) else i for i in a.indices
-                ),
-            )
-            for a in block.writes
-        ),
         body=block.reducer.identity,
         reducer=None,
         init=True,
         annotations=(),
     )
+    return prune_reads(setting)  # what is left are numbers of elements
 
 
 def is_first(block: Block) -> list[Affine]:
