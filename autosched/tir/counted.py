@@ -24,6 +24,8 @@ MAX_POINTS = 1 << 18
 """Points that are enumerated at most: some hundredths of a second."""
 FEW = 4096
 """Of a block's points, all of which are looked at for every access."""
+_Ints = np.ndarray
+_Bits = np.ndarray
 
 
 def takes_all_points(site: Site) -> bool:
@@ -251,33 +253,60 @@ def _takes_all(
     once: bool,
 ) -> bool:
     """`takes_all_points` of some axes, by enumeration of the points of these loops; with `once`
-    each element is taken through them a single time."""
+    each element is taken through them a single time. A condition on the axes skips points, but may
+    skip the first of an element with all others only."""
     if prod(loops.values()) > MAX_POINTS:
         return False
     check_time()
     points = np.indices([*loops.values(), 1]).reshape(len(loops) + 1, -1)
     values: dict[Var, Any] = dict(zip(loops, points, strict=False))
-    passed = np.ones(points.shape[1], bool)
-    for p in predicates:
-        passed &= np.asarray(p.form.evaluate(values) < p.bound)
-    step = np.zeros(int(passed.sum()), np.int64)
+    step = np.zeros(points.shape[1], np.int64)
     element = np.zeros_like(step)
+    inside = np.ones(points.shape[1], bool)
     steps = 1
     for it, form in axes:
-        at = (form.evaluate(values) + 0 * points[-1])[passed]
-        if at.size and (at.min() < 0 or at.max() >= it.extent):
-            return False
+        at = form.evaluate(values) + 0 * points[-1]
+        inside &= (at >= 0) & (at < it.extent)
         if it.kind == "reduce":
             step, steps = step * it.extent + at, steps * int(it.extent)
         else:
             element = element * it.extent + at
+    holds = [np.asarray(p.form.evaluate(values) < p.bound) for p in predicates]
+    passed = np.logical_and.reduce([np.ones_like(inside), *holds])
+    ways = (lambda: (passed, passed), lambda: _conditions(holds, inside, element * steps + step))
+    for way in ways:
+        taken, kept = way()
+        if inside[taken].all() and _in_runs(
+            step[taken], element[taken], kept[taken], steps, init, once
+        ):
+            return True
+    return False
+
+
+def _in_runs(step: _Ints, element: _Ints, kept: _Bits, steps: int, init: bool, once: bool) -> bool:
+    """Whether iterations, in their order, take each element through all steps, again and again or
+    once; where `init`, the first one first, which is kept if any is."""
     if step.size % steps or (once and np.unique(element).size * steps != step.size):
         return False
     runs = np.argsort(element, kind="stable").reshape(-1, steps)
     same = (element[runs] == element[runs][:, :1]).all()
-    taken = step[runs]
-    begins = not init or (taken[:, 0] == 0).all()
+    taken, left = step[runs], kept[runs]
+    begins = not init or ((taken[:, 0] == 0) & (left[:, 0] | ~left.any(axis=1))).all()
     return bool(same and begins and (np.sort(taken, axis=1) == np.arange(steps)).all())
+
+
+def _conditions(holds: Sequence[_Bits], inside: _Bits, point: _Ints) -> tuple[_Bits, _Bits]:
+    """(the iterations left by the predicates that end loops; where the conditions on axes hold): no
+    condition keeps an axis inside its domain, and each says the same wherever it meets a point."""
+    ends, kept = list(holds), np.ones_like(inside)
+    for one in holds:
+        others = [x for x in ends if x is not one]
+        passed = np.logical_and.reduce([np.ones_like(inside), *others])
+        order = np.flatnonzero(passed)[np.argsort(point[passed], kind="stable")]
+        again = point[order][1:] == point[order][:-1]
+        if inside[passed].all() and (one[order][1:] == one[order][:-1])[again].all():
+            ends, kept = others, kept & one
+    return np.logical_and.reduce([np.ones_like(inside), *ends]), kept
 
 
 def writes_once(block: Block, free: Sequence[Iter], access: Access) -> bool:

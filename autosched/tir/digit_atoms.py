@@ -27,8 +27,8 @@ class Digits(Inequalities):
             whole = div * mod
             base = Linear(base.const % whole, {k: c for k, c in base.terms.items() if c % whole})
         low, high = self.span(base)
-        if mod is not None and low >= 0 and high < div * mod:
-            mod = None
+        if mod is not None and low // (div * mod) == high // (div * mod):  # within one period
+            base, mod = plus(base, Linear(-(low // (div * mod)) * div * mod, {})), None
         if mod is None:
             quotient = Linear(base.const // div, {})
             rest = Linear(base.const % div, {})

@@ -12,6 +12,7 @@ import pytest
 from autosched import te
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Schedule
+from autosched.script import parse_func
 from autosched.tir import counted
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.nodes import Predicate, PrimFunc, Site, sites
@@ -143,3 +144,40 @@ def test_proofs_say_what_all_points_say(most: int, monkeypatch: pytest.MonkeyPat
                 wrong += 1
     assert right > 0.85 * states > 80
     assert wrong > 3 * states
+
+
+FUSED = """
+@T.prim_func
+def main(B: T.Buffer((4, 5), "int32")):
+    for o, n in T.grid(15, 4):
+        with T.block("r"):
+            a = T.axis.spatial(4, FUSED // 15)
+            b = T.axis.spatial(5, FUSED // 3 % 5)
+            c = T.axis.reduce(3, FUSED % 3)
+            T.where(CONDITION)
+            with T.init():
+                B[a, b] = 0
+            B[a, b] = B[a, b] + 1
+"""
+A, B, C = "FUSED // 15", "FUSED // 3 % 5", "FUSED % 3"
+
+
+@pytest.mark.parametrize(
+    ("condition", "set_", "right"),
+    [
+        (f"({B}) * 2 + ({C}) * 2 - {A} < 10", True, True),
+        (f"{A} - {C} < 2", True, False),  # it may skip the first point, and take others
+        (f"{A} - {C} < 2", False, True),
+        (f"{C} < 2 and {A} + {C} < 4", True, True),
+        ("FUSED < 59", True, True),
+        ("o + n < 17", True, True),
+        ("o >= 1", True, False),
+        ("o >= 1", False, True),
+    ],
+)
+def test_conditions_on_the_axes_of_one_loop(condition: str, set_: bool, right: bool) -> None:
+    """Points that two loops count, four at a time, of which conditions skip some."""
+    text = FUSED.replace("CONDITION", condition).replace("FUSED", "(o * 4 + n)")
+    (site,) = sites(parse_func(text, check=False))
+    block = replace(site.block, init=set_)
+    assert counted.takes_all_points(Site(block, site.loops)) is right

@@ -266,7 +266,7 @@ ILLEGAL: tuple[Illegal, ...] = (
     Illegal(
         "covered",
         "may skip the first point",
-        text(block(total("B[v]", "k"), "n", "16", FUSED, where="n % 8 // 2 < 1"), FOUR),
+        text(block(total("B[v]", "k"), "n", "16", FUSED, where="(n + 2) % 4 < 2"), FOUR),
     ),
     Illegal(
         "initial",

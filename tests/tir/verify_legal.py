@@ -60,6 +60,17 @@ LEGAL: tuple[Callable[[], PrimFunc], ...] = (
     of_copy(steps_program),
     text(block(total("B[v]", "k"), "i, j", "4, 4", SUMS.format("j")), FOUR),
     text(block(total("B[v]", "k"), "n", "16", FUSED, where="n % 4 // 2 < 1"), FOUR),
+    # A condition on a digit of the reduced one, of too many points to enumerate.
+    text(
+        block(
+            total("B[v]", "k % 16"),
+            "n",
+            "1200000",
+            "v = T.axis.spatial(2, n // 600000); k = T.axis.reduce(600000, n % 600000)",
+            where="n % 600000 // 300000 < 1",
+        ),
+        'B: T.Buffer((2,), "float32")',
+    ),
     text(
         block(
             total("B[v]", "k"),
