@@ -209,7 +209,8 @@ def mirror(site: Site, depth: int, block: Block, axes: Mapping[Var, Var]) -> Nod
         axes: for each spatial axis of `block` the axis of `site.block` that it follows; any other
             axis gets a loop over its domain, innermost.
 
-    Predicates of `site.block` over loops that remain are kept.
+    Predicates of `site.block` are asked where the loops that are left out begin, the first point of
+    a reduction; those that hold there for all the others are left out too.
     """
     if has_digits_in(site.block.bindings, site.extents()):
         raise NotBatchable(
@@ -233,12 +234,13 @@ def mirror(site: Site, depth: int, block: Block, axes: Mapping[Var, Var]) -> Nod
             var = Var(f"ax{len(around)}")
             around.append((var, it.extent))
             bindings.append(Affine.of(var))
-    gone = [loop.var for loop in site.loops[depth:] if loop.var not in copies]
-    predicates = [
-        Predicate(p.form.substitute(copies), p.bound)
-        for p in site.block.predicates
-        if not p.form.uses(gone)
-    ]
+    gone = {loop.var: Affine(0) for loop in site.loops[depth:] if loop.var not in copies}
+    extents = site.extents()
+    predicates = []
+    for p in site.block.predicates:
+        form = p.form.substitute(gone, extents) if p.form.uses(gone) else p.form
+        if form is p.form or not always(form.span(extents)[1] < p.bound):
+            predicates.append(Predicate(form.substitute(copies), p.bound))
     node: Node = replace(block, bindings=tuple(bindings), predicates=tuple(predicates))
     for var, extent in reversed(around):
         node = For(var, extent, (node,))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from program_draws import Maker
 from program_exprs import FLOATS, INTS, Buf, E, axis, call, clamp, const, limits, load, walk
-from script_programs import Axis, Program, Store, identity
+from script_programs import Axis, Loop, Program, Store, identity
 
 
 def _whole(m: Maker, role: str) -> None:
@@ -254,6 +255,58 @@ def _twice(m: Maker, role: str) -> None:
     m.made(buf, min(reach), max(*reach, 54))
 
 
+def _band(m: Maker, role: str) -> None:
+    """A reduction over the points on one side of a line through spatial and reduction loops, into a
+    buffer that has been filled: elements without a point keep what they held."""
+    buf = Buf(m.name("B"), m.shape(), m.own_dtype(), role)
+    reducer = m.pick("sum", "max", "min")
+    init = m.chance(2)
+    neutral = m.const_of(buf.dtype) if init else _neutral(reducer, buf.dtype)
+    _fill(m, buf, neutral)
+    loops, axes, where = m.nest([*((n, "S") for n in buf.shape), (m.pick(2, 3, 4), "R")])
+    if where is None and m.chance(3):
+        loops, axes, where = _beyond(m, loops, axes)
+    if where is None:
+        reduced = {e.args[0] for e in walk(axes[-1].binding) if e.op == "axis"}
+        # The first point of a reduction stands at 0 of its loops.
+        steps = [
+            m.pick(1, 1, 2, 0) if init and x.name in reduced else m.pick(1, 1, 1, 2, 0, -1)
+            for x in loops
+        ]
+        line = const(0)
+        for x, c in zip(loops, steps, strict=True):
+            line = call("add", line, call("mul", axis(x.name, x.extent), const(c)))
+        where = call("lt", line, const(m.rng.randint(line.low, line.high) + 1))
+    value = clamp(m.value(axes, buf.dtype), 0, 9)
+    at = tuple(_moved(m, n, m.var(a)) for n, a in zip(buf.shape, axes, strict=False))
+    m.add(
+        "d", loops=loops, axes=axes, stores=(Store(buf, at, value),), where=where,
+        reducers=(reducer,), init=init,
+    )  # fmt: skip
+    reach = [neutral.low, neutral.high, 0, 36]
+    m.made(buf, *(limits(buf.dtype) if buf.dtype in INTS else (min(reach), max(reach))))
+
+
+def _beyond(
+    m: Maker, loops: tuple[Loop, ...], axes: tuple[Axis, ...]
+) -> tuple[tuple[Loop, ...], tuple[Axis, ...], E | None]:
+    """The loop of a spatial axis as one that goes on behind it, where a condition with the
+    reduction axis ends it."""
+    plain = [n for n, a in enumerate(axes) if a.kind == "S" and a.binding.op == "axis"]
+    if not plain:
+        return loops, axes, None
+    n = m.rng.choice(plain)
+    old, step = axes[n], axes[-1]
+    name, extent = old.binding.args[0], old.extent + m.pick(1, 2, 6)
+    there = axis(name, extent)
+    loops = tuple(Loop(name, extent) if x.name == name else x for x in loops)
+    axes = (*axes[:n], replace(old, binding=there), *axes[n + 1 :])
+    if m.chance(3):
+        end = const(old.extent - step.extent + 1)
+        return loops, axes, call("lt", call("sub", there, step.binding), end)
+    return loops, axes, call("lt", call("add", there, step.binding), const(old.extent))
+
+
 def _recurrence(m: Maker, role: str) -> None:
     """A block over a sequential axis that reads what its steps before have written, maybe summing
     over it."""
@@ -288,7 +341,7 @@ def _recurrence(m: Maker, role: str) -> None:
 
 PLANS: tuple[Callable[[Maker, str], None], ...] = (
     _whole, _whole, _parts, _parts, _over, _reduction, _reduction, _scatter, _scatter, _argmax,
-    _several, _twice, _recurrence,
+    _several, _twice, _recurrence, _band,
 )  # fmt: skip
 
 

@@ -144,6 +144,57 @@ def main(A: T.Buffer((1,), "int64"), B: T.Buffer((6, 5, 1), "uint8")):
             b = T.axis.spatial(5, j)
             B[a * 3 + 2, b, 0] = T.uint8(1)
 """
+BAND = """
+@T.prim_func
+def main(A: T.Buffer((10, 3), "int64"), B: T.Buffer((10,), "int64")):""" + FILL.format(
+    n=10, value="7"
+) + """
+    for i, j in T.grid(10, 3):
+        with T.block("r"):
+            a = T.axis.spatial(10, i)
+            b = T.axis.reduce(3, j)
+            T.where(i + j < 7)
+            with T.init():
+                B[a] = 0
+            B[a] = B[a] + A[a, b]
+"""  # fmt: skip
+BEYOND = """
+@T.prim_func
+def main(A: T.Buffer((7, 3), "int32"), B: T.Buffer((7,), "int32")):
+    for i, j in T.grid(10, 3):
+        with T.block("r"):
+            a = T.axis.spatial(7, i)
+            b = T.axis.reduce(3, j)
+            T.where(i + j < 7)
+            with T.init():
+                B[a] = T.int32(0)
+            B[a] = B[a] + A[a, b]
+"""
+LATE = """
+@T.prim_func
+def main(A: T.Buffer((7, 3), "int32"), B: T.Buffer((7,), "int32")):""" + FILL.format(
+    n=7, value="T.int32(1)"
+) + """
+    for i, j in T.grid(30, 3):
+        with T.block("r"):
+            a = T.axis.spatial(7, i)
+            b = T.axis.reduce(3, j)
+            T.where(i - j < 5)
+            B[a] = B[a] + A[a, b]
+"""  # fmt: skip
+WINDOW = """
+@T.prim_func
+def main(A: T.Buffer((3, 1), "float32"), B: T.Buffer((3,), "float32")):
+    for i, j in T.grid(3, 3):
+        with T.block("r"):
+            a = T.axis.spatial(3, i)
+            b = T.axis.reduce(3, j)
+            with T.init():
+                B[2 - a] = T.float32(0)
+            B[2 - a] = B[2 - a] + T.if_then_else(
+                a - 1 >= 0 and a - 1 < 1, A[b, a - 1], T.float32(3)
+            )
+"""
 
 
 def fused(block: str, factor: int, *kinds: str) -> str:
@@ -153,6 +204,14 @@ def fused(block: str, factor: int, *kinds: str) -> str:
     lines += [f"outer, inner = sch.split(one, [None, {factor}])"]
     lines += [f"sch.{kind}({x})" for kind, x in zip(kinds, ("inner", "outer"), strict=False)]
     return "\n".join(["def apply(sch):", *(f"    {x}" for x in lines)])
+
+
+def decomposed(block: str) -> str:
+    return (
+        "def apply(sch):\n"
+        f'    b = sch.get_block("{block}")\n'
+        "    sch.decompose_reduction(b, sch.get_loops(b)[0])"
+    )
 
 
 NOTHING = "def apply(sch):\n    pass"
@@ -178,6 +237,23 @@ RIGHT: dict[str, tuple[str, str]] = {
     "the same, fused": (SCATTER, fused("s", 4)),
     "a rotation of what another block made": (THROUGH, NOTHING),
     "the same, inlined": (THROUGH, 'def apply(sch):\n    sch.compute_inline(sch.get_block("v"))'),
+    "elements without a point": (BAND, NOTHING),
+    "the same, set by a block of their own": (BAND, decomposed("r")),
+    "loops that go on behind a buffer": (BEYOND, NOTHING),
+    "the same, elements set by a block": (BEYOND, decomposed("r")),
+    "loops that go on, of which the last step goes the furthest": (LATE, NOTHING),
+    "a condition on fused loops": (BAND, fused("r", 4, "vectorize")),
+    "a condition on fused loops with a tail": (LATE, fused("r", 8)),
+    "blocks that begin before their buffer": (
+        WINDOW,
+        "def apply(sch):\n"
+        '    b = sch.get_block("r")\n'
+        "    i, j = sch.get_loops(b)\n"
+        "    o, n = sch.split(i, [None, 16])\n"
+        "    sch.reorder(o, j, n)\n"
+        '    c = sch.cache_read(b, 0, scope="local", layout=[[1, 8], [0], [1, 1, 8]])\n'
+        "    sch.compute_at(c, n)",
+    ),
     "one lane of a vector, truncated": (
         ONE_LANE,
         "def apply(sch):\n"
@@ -197,7 +273,9 @@ def test_computes_what_its_points_say(name: str) -> None:
     arrays = arguments(func)
     wanted = interpreted(func, arrays)
     answers = [interpreted(sch.func, arrays), compiled(sch, arrays)]
-    if all(b.single_var() is not None for s in sites(func) for b in s.block.bindings):
+    blocks = [s.block for s in sites(func)]
+    conditional = any(b.predicates for b in blocks)
+    if not conditional and all(f.single_var() is not None for b in blocks for f in b.bindings):
         direct = [a.copy() for a in arrays]
         whole.reference(func, direct)
         answers.append(direct)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from autosched.codegen.apart import apart
+from autosched.tir.affine import Digit, Extents, always
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, Match
-from autosched.tir.nodes import Block, For, Node, Site
+from autosched.tir.nodes import Block, For, Node, Predicate, Site
 from autosched.tir.scatter import moved_by
 from autosched.tir.size import Size
 
@@ -33,7 +34,8 @@ def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Si
     nest; `blocks` are all of the program, by identity.
 
     None where a reduction loop of it moves the element, or two of its places may be one element:
-    what waits in a register would then miss what another one holds.
+    what waits in a register would then miss what another one holds. Nor where an element of it may
+    have no point: it keeps what it held, or is outside of its buffer.
     """
     loops: list[For] = []
     while isinstance(node, For) and node.annotation(KEY) is None:
@@ -77,8 +79,24 @@ def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Si
         return None
     inner = [loop.var for loop in loops if loop.var in reduce]
     site = blocks[id(block)]
+    if not all(_reaches_all(p, inner, reduce, site.extents()) for p in block.predicates):
+        return None
     if any(moved_by(block, access, inner, site.extents()) for access in block.writes):
         return None
     if not apart(site, [loop.var for loop in loops if loop.var in spatial]):
         return None
     return Tile(tuple(loops), block, frozenset(inner), tensor)
+
+
+def _reaches_all(
+    p: Predicate, inner: Collection[Var], reduce: Collection[Var], extents: Extents
+) -> bool:
+    """Whether the predicate leaves a point of the loops over `inner` to each element that it names;
+    one that names none, of loops over the reduction alone, leaves them to all."""
+    known = {id(v) for v in reduce}
+    outside, inside = p.form.split(inner)
+    if all(id(v) in known for v in p.form.variables()) or not inside.terms:
+        return True
+    if any(isinstance(atom, Digit) for atom, _ in inside.terms):
+        return always(p.form.span(extents)[1] < p.bound)
+    return always((outside + inside.span(extents)[0]).span(extents)[1] < p.bound)
