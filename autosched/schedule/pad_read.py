@@ -13,6 +13,7 @@ from autosched.schedule.place import full, insert, nest
 from autosched.tir.affine import Affine, Int, always
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, call, const, rewrite, same, walk
 from autosched.tir.nodes import Access, Block, Buffer, Iter, PrimFunc, Site, replace_node, site_of
+from autosched.tir.verify_bounds import loop_facts
 
 CHOICES = ("if_then_else", "select")
 
@@ -60,7 +61,7 @@ def pad_read(func: PrimFunc, block: str, buffer: int | str) -> tuple[PrimFunc, s
     assert parts is not None
     conditions, value, padding = _flat(parts)
     access = old.reads[number]
-    ranges = _ranges(old, access, conditions, what)
+    ranges = _ranges(site, access, conditions, what)
     name = unused_name(func, f"{read.name}_pad")
     axes = tuple(Var(f"v{n}") for n in range(len(ranges)))
     shape = tuple(high - low + 1 for low, high, _, _ in ranges)
@@ -114,19 +115,20 @@ def _flat(choice: tuple[Expr, Expr, Const]) -> tuple[list[Expr], Expr, Const]:
 
 
 def _ranges(
-    block: Block, access: Access, conditions: list[Expr], what: str
+    site: Site, access: Access, conditions: list[Expr], what: str
 ) -> list[tuple[Int, Int, Int, Int]]:
     """For each index the least and largest that it reaches, and the least and largest for which
     the conditions hold, all inclusive."""
+    block = site.block
     extents = {it.var: it.extent for it in block.iters}
     bounds = [b for c in conditions for b in comparisons(c, what)]
     out: list[tuple[Int, Int, Int, Int]] = []
     used: set[int] = set()
-    for index, size in zip(access.indices, access.buffer.shape, strict=True):
+    for n, (index, size) in enumerate(zip(access.indices, access.buffer.shape, strict=True)):
         if not isinstance(index, Affine):
             refuse(f"{what}: an index of {access.buffer.name} is no sum of axes", block)
-        mine = [(n, k, b) for n, (f, b) in enumerate(bounds) if (k := _multiple(f, index))]
-        used |= {n for n, _, _ in mine}
+        mine = [(at, k, b) for at, (f, b) in enumerate(bounds) if (k := _multiple(f, index))]
+        used |= {at for at, _, _ in mine}
         low, high = index.span(extents)
         numbers = (low, high, size, index.const, *(b for _, _, b in mine))
         if not all(isinstance(x, int) for x in numbers):
@@ -142,7 +144,15 @@ def _ranges(
             else:
                 least = max(least, index.const + -bound // -k + 1)
         if not mine and not (low >= 0 and high < size):
-            # Something else keeps the index inside, a predicate say: the copy takes all of it.
+            # Something else keeps the index inside, and the copy takes all of it: a predicate, but
+            # no condition on another index, which is gone then.
+            facts = loop_facts(site)
+            if not facts.inside(facts.linear(index), size):
+                refuse(
+                    f"{what}: index {n} of {access.buffer.name} reaches {low} to {high}, kept "
+                    f"inside by a condition on another; expected one on it, or 0 to {size - 1}",
+                    block,
+                )
             low = least = 0
             high = most = size - 1
         if least < 0 or most >= size or least > most:

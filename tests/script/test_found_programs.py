@@ -9,7 +9,7 @@ import pytest
 from guarded import arguments, compiled, same
 from roundtrip import check, executed
 
-from autosched.errors import VerifyError
+from autosched.errors import ScheduleError, VerifyError
 from autosched.schedule import Schedule
 from autosched.script import parse
 from autosched.tir import interp, whole
@@ -392,3 +392,24 @@ def main(A: T.Buffer((3,), "int64"), I: T.Buffer((4,), "int32"), B: T.Buffer((6,
     a, i, b = np.array([5, 7, 9]), np.array([4, 4, 0, -1], "int32"), np.zeros(6, "int64")
     interp.run(sch.func, [a, i, b])
     assert b.tolist() == [1, 1, 1, 1, 17, 1]
+
+
+@pytest.mark.parametrize("condition", ["1 <= v", "1 <= v and (v + 6) // 7 >= 1"])
+def test_padding_keeps_what_else_its_condition_is_for(condition: str) -> None:
+    """Where it does not hold, no index may be left outside in the block that reads the copy."""
+    sch = Schedule(
+        parse(f"""
+@T.prim_func
+def main(A: T.Buffer((1, 7), "int32"), B: T.Buffer((8,), "int32")):
+    for i in T.serial(8):
+        with T.block("r"):
+            v = T.axis.spatial(8, i)
+            B[v] = T.if_then_else({condition}, A[(v + 6) // 7 - 1, v - 1], T.int32(0))
+""")
+    )
+    if condition == "1 <= v":
+        with pytest.raises(ScheduleError, match="index 0 of A reaches -1 to 0, kept inside by a"):
+            sch.pad_read("r", "A")
+    else:
+        sch.pad_read("r", "A")
+        assert parse(sch.func.script()).same(sch.func)
