@@ -242,6 +242,12 @@ RIGHT: dict[str, tuple[str, str]] = {
     "loops that go on behind a buffer": (BEYOND, NOTHING),
     "the same, elements set by a block": (BEYOND, decomposed("r")),
     "loops that go on, of which the last step goes the furthest": (LATE, NOTHING),
+    "the same, in vectors that hang over": (
+        LATE,
+        "def apply(sch):\n"
+        '    i, j = sch.get_loops(sch.get_block("r"))\n'
+        "    sch.vectorize(sch.split(j, [None, 40])[1])",
+    ),
     "a condition on fused loops": (BAND, fused("r", 4, "vectorize")),
     "a condition on fused loops with a tail": (LATE, fused("r", 8)),
     "blocks that begin before their buffer": (

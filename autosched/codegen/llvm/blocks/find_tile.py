@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from autosched.codegen.apart import apart
-from autosched.tir.affine import Digit, Extents, always
+from autosched.tir.affine import Affine, Extents, always
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import Block, For, Node, Predicate, Site
@@ -79,7 +79,7 @@ def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Si
         return None
     inner = [loop.var for loop in loops if loop.var in reduce]
     site = blocks[id(block)]
-    if not all(_reaches_all(p, inner, reduce, site.extents()) for p in block.predicates):
+    if not all(_lets_first(p, inner, reduce, site.extents()) for p in block.predicates):
         return None
     if any(moved_by(block, access, inner, site.extents()) for access in block.writes):
         return None
@@ -88,15 +88,14 @@ def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Si
     return Tile(tuple(loops), block, frozenset(inner), tensor)
 
 
-def _reaches_all(
+def _lets_first(
     p: Predicate, inner: Collection[Var], reduce: Collection[Var], extents: Extents
 ) -> bool:
-    """Whether the predicate leaves a point of the loops over `inner` to each element that it names;
-    one that names none, of loops over the reduction alone, leaves them to all."""
+    """Whether the predicate holds at the first point of the loops over `inner`, for each element
+    that it names: with all others that do, it leaves each a point. One that names none, of loops
+    over the reduction alone, is the same for all elements."""
     known = {id(v) for v in reduce}
-    outside, inside = p.form.split(inner)
-    if all(id(v) in known for v in p.form.variables()) or not inside.terms:
+    if not p.form.uses(inner) or all(id(v) in known for v in p.form.variables()):
         return True
-    if any(isinstance(atom, Digit) for atom, _ in inside.terms):
-        return always(p.form.span(extents)[1] < p.bound)
-    return always((outside + inside.span(extents)[0]).span(extents)[1] < p.bound)
+    first = p.form.substitute({v: Affine(0) for v in inner}, extents)
+    return always(first.span(extents)[1] < p.bound)
