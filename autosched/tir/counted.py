@@ -263,22 +263,25 @@ def _takes_all(
     step = np.zeros(points.shape[1], np.int64)
     element = np.zeros_like(step)
     inside = np.ones(points.shape[1], bool)
+    counts = np.ones_like(inside)
     steps = 1
     for it, form in axes:
         at = form.evaluate(values) + 0 * points[-1]
-        inside &= (at >= 0) & (at < it.extent)
+        here = (at >= 0) & (at < it.extent)
+        inside &= here
         if it.kind == "reduce":
+            counts &= here
             step, steps = step * it.extent + at, steps * int(it.extent)
-        else:
-            element = element * it.extent + at
+        else:  # a condition may keep it inside, so that it has other values here
+            element = element * (at.max() - at.min() + 1) + at - at.min()
     holds = [np.asarray(p.form.evaluate(values) < p.bound) for p in predicates]
     passed = np.logical_and.reduce([np.ones_like(inside), *holds])
-    ways = (lambda: (passed, passed), lambda: _conditions(holds, inside, element * steps + step))
+    all_kept = np.ones_like(inside)
+    ways = (lambda: (passed, all_kept), lambda: _conditions(holds, counts, element * steps + step))
     for way in ways:
         taken, kept = way()
-        if inside[taken].all() and _in_runs(
-            step[taken], element[taken], kept[taken], steps, init, once
-        ):
+        valid = counts[taken].all() and inside[taken & kept].all()
+        if valid and _in_runs(step[taken], element[taken], kept[taken], steps, init, once):
             return True
     return False
 
@@ -295,18 +298,18 @@ def _in_runs(step: _Ints, element: _Ints, kept: _Bits, steps: int, init: bool, o
     return bool(same and begins and (np.sort(taken, axis=1) == np.arange(steps)).all())
 
 
-def _conditions(holds: Sequence[_Bits], inside: _Bits, point: _Ints) -> tuple[_Bits, _Bits]:
+def _conditions(holds: Sequence[_Bits], counts: _Bits, point: _Ints) -> tuple[_Bits, _Bits]:
     """(the iterations left by the predicates that end loops; where the conditions on axes hold): no
-    condition keeps an axis inside its domain, and each says the same wherever it meets a point."""
-    ends, kept = list(holds), np.ones_like(inside)
+    condition keeps a reduced axis inside, and each says the same wherever it meets a point."""
+    ends, kept = list(holds), np.ones_like(counts)
     for one in holds:
         others = [x for x in ends if x is not one]
-        passed = np.logical_and.reduce([np.ones_like(inside), *others])
+        passed = np.logical_and.reduce([np.ones_like(counts), *others])
         order = np.flatnonzero(passed)[np.argsort(point[passed], kind="stable")]
         again = point[order][1:] == point[order][:-1]
-        if inside[passed].all() and (one[order][1:] == one[order][:-1])[again].all():
+        if counts[passed].all() and (one[order][1:] == one[order][:-1])[again].all():
             ends, kept = others, kept & one
-    return np.logical_and.reduce([np.ones_like(inside), *ends]), kept
+    return np.logical_and.reduce([np.ones_like(counts), *ends]), kept
 
 
 def writes_once(block: Block, free: Sequence[Iter], access: Access) -> bool:

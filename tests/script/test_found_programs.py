@@ -250,6 +250,7 @@ RIGHT: dict[str, tuple[str, str]] = {
     ),
     "a condition on fused loops": (BAND, fused("r", 4, "vectorize")),
     "a condition on fused loops with a tail": (LATE, fused("r", 8)),
+    "fused loops that go on behind a buffer": (BEYOND, fused("r", 8, "vectorize")),
     "blocks that begin before their buffer": (
         WINDOW,
         "def apply(sch):\n"
