@@ -37,13 +37,17 @@ def takes_all_points(site: Site) -> bool:
         return False
     if not all(isinstance(it.extent, int) for it in site.block.iters):
         return False
-    # Axes of extent 1 are 0, whatever they are bound to.
-    pairs = zip(site.block.iters, site.block.bindings, strict=True)
+    pairs = list(zip(site.block.iters, site.block.bindings, strict=True))
+    # Axes of extent 1 are 0, whatever they are bound to, unless a condition is about that.
     bound = [(it, form) for it, form in pairs if it.extent != 1]
     predicates = site.block.predicates
-    about = {v for form in _forms(bound, predicates) for v in form.variables()}
-    loops = {x.var: int(x.extent) for x in site.loops if x.var in about}
-    return _each_group(loops, bound, predicates, site.block.init)
+
+    def takes(axes: _Axes) -> bool:
+        about = {v for form in _forms(axes, predicates) for v in form.variables()}
+        loops = {x.var: int(x.extent) for x in site.loops if x.var in about}
+        return _each_group(loops, axes, predicates, site.block.init)
+
+    return takes(bound) or (bool(predicates) and len(bound) < len(pairs) and takes(pairs))
 
 
 _Axes = Sequence[tuple[Iter, Affine]]

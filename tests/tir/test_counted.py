@@ -183,9 +183,12 @@ def test_conditions_on_the_axes_of_one_loop(condition: str, set_: bool, right: b
     assert counted.takes_all_points(Site(block, site.loops)) is right
 
 
-@pytest.mark.parametrize(("most", "right"), [(3, True), (4, False)])
-def test_a_condition_may_keep_an_axis_inside(most: int, right: bool) -> None:
+@pytest.mark.parametrize(
+    ("extent", "most", "right"), [(3, 3, True), (3, 4, False), (1, 1, True), (1, 2, False)]
+)
+def test_a_condition_may_keep_an_axis_inside(extent: int, most: int, right: bool) -> None:
     """Of elements that are none all points are skipped."""
-    text = FUSED.replace("spatial(4", "spatial(3").replace("CONDITION", f"{A} + {C} < {most}")
+    text = FUSED.replace("spatial(4", f"spatial({extent}")
+    text = text.replace("CONDITION", f"{A} + {C} < {most}")
     (site,) = sites(parse_func(text.replace("FUSED", "(o * 4 + n)"), check=False))
     assert counted.takes_all_points(site) is right
