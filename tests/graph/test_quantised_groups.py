@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,8 +142,17 @@ def test_other_operands_are_no_groups_of_bytes() -> None:
         assert NAME not in ways(given(CASES[0])[0], target)[1]
 
 
+def _interpreted() -> list[Any]:
+    """The cases that vectors have; those of many products take the interpreter long."""
+    found = [c for c in CASES if c.wide or c.narrow]
+    return [
+        pytest.param(c, marks=pytest.mark.long if c.depth * c.each > 256 or c.group > 4 else ())
+        for c in found
+    ]
+
+
 @pytest.mark.parametrize("fused", [True, pytest.param(False, marks=pytest.mark.long)])
-@pytest.mark.parametrize("case", [c for c in CASES if c.wide or c.narrow], ids=str)
+@pytest.mark.parametrize("case", _interpreted(), ids=str)
 def test_scheduled_programs_are_exact(case: Case, fused: bool) -> None:
     """The program for a target that need not be here, interpreted."""
     module, x, w, fill = given(case, fused=fused)
