@@ -6,19 +6,27 @@ The text follows the loop nest: a loop is a `for`, an accumulator a variable, a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import prod
 
 from autosched.codegen.gpu.across import unrolled
 from autosched.codegen.gpu.carry import Carried, carried_by
-from autosched.codegen.gpu.copies import block_at, copied_by, in_step
+from autosched.codegen.gpu.copies import block_at, fetched_in, in_step
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.exprs import Exprs, wrap
 from autosched.codegen.gpu.helpers import Helpers
-from autosched.codegen.gpu.kernel import BLOCKS, Kernel, shared_offsets
+from autosched.codegen.gpu.kernel import (
+    BLOCKS,
+    SHARED_ALIGN,
+    SWIZZLE_ALIGN,
+    Kernel,
+    shared_offsets,
+)
 from autosched.codegen.gpu.lookback_text import LookbackWriter
+from autosched.codegen.gpu.mma import products_at
 from autosched.codegen.gpu.overhang import whole_of
 from autosched.codegen.gpu.reduce import chain_at, is_first
-from autosched.codegen.gpu.vectors import Vectors, vectors_of
+from autosched.codegen.gpu.vectors import Vectors, copied_by, vectors_of
 from autosched.codegen.gpu.writer import same_predicate
 from autosched.tir.affine import Affine, Extents, Int, always
 from autosched.tir.expr import Slot, Var
@@ -78,26 +86,50 @@ class _KernelText(LookbackWriter):
         if not kernel.dynamic_bytes:
             return [self.array(b) for b in (*kernel.shared, *kernel.local)]
         name = self.fresh("shared")
-        lines = [f"extern {d.shared} {d.align} unsigned char {name}[];"]
+        lines = [f"extern {d.shared} {self.align} unsigned char {name}[];"]
         for b, start in zip(kernel.shared, shared_offsets(kernel), strict=False):
             kind = d.stored_type(b.dtype)
             lines.append(f"{kind} *const {self.buffer(b)} = ({kind} *)({name} + {start});")
         return [*lines, *(self.array(b) for b in kernel.local)]
 
+    @cached_property
+    def align(self) -> str:
+        """How arrays in shared memory are aligned."""
+        if not self.swizzled:
+            return self.dialect.align
+        return self.dialect.align.replace(str(SHARED_ALIGN), str(SWIZZLE_ALIGN))
+
     def array(self, b: Buffer) -> str:
         d = self.dialect
         kind, count = d.stored_type(b.dtype), max(1, int(allocated(b.shape, b.align)))
-        space = f"{d.shared} {d.align} " if b.scope == "shared" else ""
+        space = f"{d.shared} {self.align} " if b.scope == "shared" else ""
         return f"{space}{kind} {self.buffer(b)}[{count}];"
 
     def sequence(self, nodes: Sequence[Node]) -> None:
         """Nodes one after the other; those under the same conditions in one branch."""
         left = list(nodes)
         outermost = nodes is self.kernel.body
+        outside = self.asynchronous and not self.fetching
+        first, last, copies = fetched_in(nodes) if outside else (-1, -1, 0)
+        # Products of warpgroups go on while what is fetched after them is asked for.
+        before, self.go_on = self.go_on, first > 0
         while left:
+            at = len(nodes) - len(left)
             if id(left[0]) in self.kernel.barriers:
                 if self.asynchronous:
-                    self.emit(f"{self.helpers.asynchronous('copied')}();")
+                    # Of the steps under way, that which is computed next has to be there: this
+                    # one, whose successor a barrier among its computations serves as well; the
+                    # next, after products before the fetches. Each step is a group of its own,
+                    # once all of its fetches are asked for.
+                    ahead = copies - 2
+                    if first == 0:
+                        ahead += at == last + 1
+                    else:
+                        ahead -= at > 0
+                    name = f"copied_but_{ahead}" if ahead > 0 and copies > 2 else "copied"
+                    self.emit(f"{self.helpers.asynchronous(name)}();")
+                if self.by_groups:  # which read shared memory by a way of their own
+                    self.emit(f"{self.helpers.warp('proxy_fence')}();")
                 self.emit(self.dialect.barrier(self.kernel.barriers[id(left[0])]))
                 if outermost:
                     self.settled = _final(self.kernel.body, left)
@@ -114,7 +146,12 @@ class _KernelText(LookbackWriter):
                 for node in left[:together]:
                     self.node(node)
                 del self.active[len(self.active) - len(branch) :]
+            if copies > 2 and at <= last < at + together:
+                self.emit(f"{self.helpers.asynchronous('commit')}();")
             del left[:together]
+        if self.go_on and self.by_groups:
+            self.emit(f"{self.helpers.warp('wgmma_wait_0')}();")
+        self.go_on = before
 
     def keep(self, node: Node) -> None:
         """Declare what a thread reads in `node` of shared memory that changes no more, always at
@@ -183,8 +220,13 @@ class _KernelText(LookbackWriter):
                     yield whole, p
 
     def statement(self, node: Node) -> None:
+        products = products_at(node, self.kernel)
         chain = chain_at(node, self.kernel.axes)
-        if chain is not None:
+        if products is not None and products.code.warps > 1:
+            self.group_products(products)
+        elif products is not None:
+            self.products(products)
+        elif chain is not None:
             self.chain(chain)
         elif isinstance(node, Block):
             self.block(node)
@@ -265,7 +307,16 @@ class _KernelText(LookbackWriter):
 
     def vectors(self, loop: For) -> Vectors | None:
         extents = {**self.extents, loop.var: loop.extent}
-        return vectors_of(loop, extents, self.dialect, self.active)
+        found = vectors_of(loop, extents, self.dialect, self.active)
+        if found is None or found.width in self.dialect.lanes(
+            self.dialect.stored_type(found.block.writes[0].buffer.dtype)
+        ):
+            return found
+        copied = copied_by(found.block)
+        assert copied is not None  # or it were no wider than what is computed with
+        if self.stays(found, Affine(0), *copied):
+            return found
+        return vectors_of(loop, extents, self.dialect, self.active, copies=False)
 
     def vectorized(self, v: Vectors) -> None:
         """Loads and stores of `v.width` elements at once, the computation a lane at a time."""

@@ -7,8 +7,10 @@ import importlib.metadata
 from functools import cache
 from typing import Any
 
+from autosched.codegen.cuda_warp import warp_helper
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.errors import BuildError
+from autosched.tir.annotations import MOST_COPIES
 
 _FLOAT = {
     "abs": "fabs",
@@ -60,6 +62,19 @@ def _copies() -> dict[str, str]:
         '  asm volatile("cp.async.wait_all;" ::: "memory");\n'
         "#endif\n}\n"
     )
+    found["commit"] = (
+        "__device__ __forceinline__ void commit() {\n"
+        "#if __CUDA_ARCH__ >= 800\n"
+        '  asm volatile("cp.async.commit_group;");\n'
+        "#endif\n}\n"
+    )
+    for n in range(1, MOST_COPIES):
+        found[f"copied_but_{n}"] = (
+            f"__device__ __forceinline__ void copied_but_{n}() {{\n"
+            "#if __CUDA_ARCH__ >= 800\n"
+            f'  asm volatile("cp.async.wait_group {n};" ::: "memory");\n'
+            "#endif\n}\n"
+        )
     return found
 
 
@@ -95,6 +110,10 @@ _VECTORS = {
     "long long": "longlong",
 }
 """What vector types are called, by the type of their elements."""
+
+
+_COPIED = {"signed char": (16,), "unsigned char": (16,), "short": (8,), "unsigned short": (8,)}
+"""Widths of vectors that have no type of their own, by the type of their elements."""
 
 
 def _lanes(kind: str) -> tuple[int, ...]:
@@ -137,11 +156,14 @@ CUDA = Dialect(
     half=_HALF,
     bits=("__float_as_uint", "__uint_as_float"),
     lanes=_lanes,
+    copied_lanes=_COPIED,
+    copied_vector="uint4",
     vector_name=lambda kind: _VECTORS[kind],
     ticket="atomicAdd((int *){0}, 1)",
     fence="__threadfence();",
     shuffle=True,
     asynchronous=_copies(),
+    warp=warp_helper,
 )
 
 

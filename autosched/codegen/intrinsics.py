@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autosched.codegen import warp_intrinsics  # noqa: F401  (registers its own)
 from autosched.codegen.tile_intrinsics import made
 from autosched.tir.intrin import TensorIntrin
 

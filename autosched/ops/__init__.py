@@ -29,6 +29,7 @@ from autosched.ops.linear import (
     transpose_batch_matmul_softmax,
     two_matmuls,
 )
+from autosched.ops.mixed import conv2d_mixed, matmul_mixed
 from autosched.ops.pointwise import mul_add_relu
 from autosched.ops.recurrent import cumsum, ema, gru, lstm, rnn
 from autosched.ops.registry import OPERATORS, Operator, get
@@ -64,6 +65,7 @@ __all__ = [
     "conv2d_bias_relu",
     "conv2d_bn_relu",
     "conv2d_capsule",
+    "conv2d_mixed",
     "conv2d_transpose",
     "conv3d",
     "cumsum",
@@ -76,6 +78,7 @@ __all__ = [
     "matmul",
     "matmul_add",
     "matmul_bias_gelu",
+    "matmul_mixed",
     "max_pool2d",
     "mul_add_relu",
     "norm",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autosched import te
 from autosched.errors import WorkloadError
-from autosched.ops.registry import operator, out_extent, require
+from autosched.ops.registry import operator, out_extent, require, wider
 from autosched.te import Tensor
 from autosched.tir.expr import Expr
 
@@ -44,8 +44,10 @@ def convolution(
     pad: int,
     dilation: int = 1,
     groups: int = 1,
+    total: str | None = None,
 ) -> Tensor:
-    """Convolution of data (spatial…, CI) with weight (window…, CI / groups, CO): (positions…, CO).
+    """Convolution of data (spatial…, CI) with weight (window…, CI / groups, CO): (positions…, CO),
+    with sums of dtype `total`, or that of the data.
 
     Output channel co belongs to group co // (CO / groups), which sees that group's CI / groups
     input channels. The padding is a stage of its own, zeros. The layout of `weight` is free.
@@ -65,7 +67,8 @@ def convolution(
         *where, co = at
         ci = rc if groups == 1 else co // (channels // groups) * depth + rc
         place = [x * stride + k * dilation for x, k in zip(where, r, strict=True)]
-        return te.sum(source(*place, ci) * weight(*r, rc, co), axis=[*r, rc])
+        pair = source(*place, ci), weight(*r, rc, co)
+        return te.sum(wider(pair[0], total) * wider(pair[1], total), axis=[*r, rc])
 
     result: Tensor = te.compute(
         (*positions, channels),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autosched import te
-from autosched.ops.registry import operator, require
+from autosched.ops.registry import operator, require, wider
 from autosched.te import Tensor
 
 
@@ -28,13 +28,13 @@ def matmul_add(N: int, L: int, M: int, dtype: str = "float32") -> list[Tensor]:
     return [A, B, C, out]
 
 
-def product(A: Tensor, B: Tensor, name: str) -> Tensor:
-    """A @ B of shapes (N, L) and (L, M), B's layout being free."""
+def product(A: Tensor, B: Tensor, name: str, total: str | None = None) -> Tensor:
+    """A @ B of shapes (N, L) and (L, M), B's layout being free; `total`: the dtype of its sums."""
     (n, depth), m = A.shape, B.shape[1]
     k = te.reduce_axis((0, depth), name="k")
     result: Tensor = te.compute(
         (n, m),
-        lambda i, j: te.sum(A[i, k] * B[k, j], axis=k),
+        lambda i, j: te.sum(wider(A[i, k], total) * wider(B[k, j], total), axis=k),
         name=name,
         attrs={"layout_free_placeholders": [B]},
     )

@@ -10,6 +10,7 @@ from autosched.checks import shown
 from autosched.errors import WorkloadError
 from autosched.integers import as_int
 from autosched.te import Tensor
+from autosched.tir.expr import Expr
 
 Operator = Callable[..., list[Tensor]]
 F = TypeVar("F", bound=Operator)
@@ -53,6 +54,11 @@ def require(name: str, low: int, **values: int) -> None:
     for argument, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise WorkloadError(f"{argument} of {name} is {value!r}; expected an int >= {low}")
+
+
+def wider(e: Expr, dtype: str | None) -> Expr:
+    """A factor of a sum as `dtype`, if one is given."""
+    return e if dtype is None else e.astype(dtype)
 
 
 def out_extent(name: str, axis: str, size: int, window: int, stride: int, pad: int) -> int:

@@ -11,8 +11,9 @@ from autosched.runtime.cuda_driver import load_driver
 
 @cache
 def architecture(index: int = 0) -> str:
-    """What a device of this machine runs, such as "sm_90"; opens nothing on it. Raises BuildError
-    where there is none."""
+    """What a device of this machine runs, such as "sm_80", or "sm_90a" where it has instructions
+    that are of its architecture alone; opens nothing on it. Raises BuildError where there is none.
+    """
     driver = load_driver()
     try:
         device = driver("cuDeviceGet", index)
@@ -25,7 +26,7 @@ def architecture(index: int = 0) -> str:
         )
     except DeviceError as e:
         raise BuildError(f"CUDA has no device {index} here: {e}") from e
-    return f"sm_{major}{minor}"
+    return f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else "")
 
 
 def device_count() -> int:

@@ -8,7 +8,13 @@ from typing import Any
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.kinds import check_kinds
 from autosched.tir.affine import Int
-from autosched.tir.annotations import BLOCKIZE, DOUBLE_BUFFER, annotation_fault
+from autosched.tir.annotations import (
+    BLOCKIZE,
+    DOUBLE_BUFFER,
+    MOST_COPIES,
+    annotation_fault,
+    is_copies,
+)
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
@@ -136,13 +142,18 @@ def storage_align(
     return result
 
 
-def double_buffer(func: PrimFunc, block: str) -> PrimFunc:
-    """Let what a block writes to shared memory alternate between two buffers, step by step of the
-    loop that it is computed in. (TVM double_buffer.)
+def double_buffer(func: PrimFunc, block: str, copies: Int | None = None) -> PrimFunc:
+    """Let what a block writes to shared memory alternate between buffers, step by step of the
+    loop that it is computed in. (TVM double_buffer, software_pipeline_stage.)
 
     The threads of a GPU block then write the elements of the next step while others still read
-    those of this one: of the two barriers that a step takes, one goes. It takes the shared memory
-    twice. A loop of one step has nothing to alternate, and keeps one buffer.
+    those of this one: of the two barriers that a step takes, one goes. Each buffer takes shared
+    memory of its own. A loop of one step has nothing to alternate, and keeps one buffer.
+
+    Args:
+        copies: how many buffers, 2 to 8; None for two. What is fetched is for the step after the
+            next where there are 3, and so on: memory has longer to answer (a pipeline of so many
+            stages).
 
     Legality: the block writes one intermediate, which is shared; a serial or unrolled loop is
     around all blocks that access it. Results cannot change.
@@ -166,7 +177,11 @@ def double_buffer(func: PrimFunc, block: str) -> PrimFunc:
             "between which buffers could alternate; compute the block at such a loop first",
             around[-1] if around else None,
         )
-    return replace_node(func, node, (with_annotations(node, {DOUBLE_BUFFER: True}),))
+    if copies is not None and not is_copies(copies):
+        refuse(f"{what}: expected 2 to {MOST_COPIES} copies, found {copies}")
+    # A number stays one, two as well: a candidate alone is then that of a population.
+    value = True if copies is None else copies
+    return replace_node(func, node, (with_annotations(node, {DOUBLE_BUFFER: value}),))
 
 
 def written_intermediate(func: PrimFunc, block: str, index: int, what: str) -> Buffer:

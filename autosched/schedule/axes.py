@@ -32,7 +32,7 @@ def split_axis(func: PrimFunc, block: str, axis: int, factor: int) -> tuple[Prim
 
     Args:
         axis: position among the block's axes.
-        factor: extent of the new inner axis; a divisor of the extent, neither 1 nor all of it.
+        factor: extent of the new inner axis; a divisor of the extent, and not 1.
 
     Returns the new program and the two loop variables, the outer one first.
 
@@ -82,10 +82,10 @@ def _axis(block: Block, axis: int, factor: int, what: str) -> Iter:
     if not isinstance(extent, int):
         kind = NotBatchable if isinstance(extent, np.ndarray) else ScheduleError
         raise kind(f"{what}: axis {found.var.name} has extent {show(extent)}; expected a constant")
-    if not 1 < factor < extent or extent % factor:
+    if not 1 < factor <= extent or extent % factor:
         refuse(
             f"{what}: expected a divisor of the extent {extent} of axis {found.var.name}, "
-            f"neither 1 nor {extent}; found {factor}"
+            f"not 1; found {factor}"
         )
     return found
 

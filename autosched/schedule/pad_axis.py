@@ -46,7 +46,8 @@ def pad_axis(func: PrimFunc, loop: Var, multiple: int) -> tuple[PrimFunc, list[s
 
     Legality: the axis is a bare index, in one dimension, of each access that it occurs in, and runs
     over all of that dimension. A reduction axis: the block sums up a product of two elements, both
-    along the axis. A spatial axis: the block alone writes the buffer, which is an intermediate.
+    along the axis. A spatial axis: the block alone writes the buffer, which is an intermediate; of
+    what it reads the axis may also be a part of an index (`vi * 2 + vk`), forwards.
     What is copied is written in nests before.
 
     rewrite: (k, 4)
@@ -72,7 +73,8 @@ def pad_axis(func: PrimFunc, loop: Var, multiple: int) -> tuple[PrimFunc, list[s
     if always(axis.extent == extent):
         return func, []
     along = [a for a in block.reads if _uses(a, axis.var)]
-    places = [_dimension(a, axis, what) for a in along]
+    slides = axis.kind == "spatial"
+    places = [_dimension(a, axis, what, slides) for a in along]
     if len({id(a.buffer) for a in along}) != len(along):
         refuse(f"{what}: the block reads a buffer in two places along {axis.var.name}", block)
     if axis.kind == "reduce":
@@ -87,9 +89,12 @@ def pad_axis(func: PrimFunc, loop: Var, multiple: int) -> tuple[PrimFunc, list[s
     for access, place in zip(along, places, strict=True):
         old = access.buffer
         name = unused_name(changed, f"{old.name}_padded")
-        shape = (*old.shape[:place], extent, *old.shape[place + 1 :])
+        index = access.indices[place]
+        assert isinstance(index, Affine)  # `_dimension`
+        longer = old.shape[place] + (extent - axis.extent) * index.coefficient(axis.var)
+        shape = (*old.shape[:place], longer, *old.shape[place + 1 :])
         copies[id(old)] = Buffer(name, shape, old.dtype)
-        copier = _copier(name, old, copies[id(old)], place, axis.extent)
+        copier = _copier(name, old, copies[id(old)], place, old.shape[place])
         check_available(changed, Site(copier, ()), None, top + len(names), what)
         changed = insert(changed, None, top + len(names), nest(copier, full(copier), (), {}))
         names.append(name)
@@ -124,14 +129,20 @@ def _uses(access: Access, axis: Var) -> bool:
     )
 
 
-def _dimension(access: Access, axis: Iter, what: str) -> int:
-    """The dimension that the axis is the index of."""
+def _dimension(access: Access, axis: Iter, what: str, slides: bool = False) -> int:
+    """The dimension that the axis is the index of; with `slides` one that it moves along, beside
+    other axes."""
     found = [
         n for n, i in enumerate(access.indices) if isinstance(i, Affine) and i.uses([axis.var])
     ]
     rest = [i for i in access.indices if not isinstance(i, Affine)]
     index = access.indices[found[0]] if len(found) == 1 else None
     inside = any(e is axis.var for i in rest for e in ex.walk(i))
+    if slides and not inside and isinstance(index, Affine) and index.single_var() is None:
+        step = index.coefficient(axis.var)
+        rest_of = index - Affine.of(axis.var, step)
+        if isinstance(step, int) and step > 0 and not rest_of.uses([axis.var]):
+            return found[0]
     if inside or not isinstance(index, Affine) or index.single_var() is not axis.var:
         refuse(f"{what}: {axis.var.name} is no bare index of one dimension of {access.buffer.name}")
     size = access.buffer.shape[found[0]]

@@ -424,7 +424,8 @@ class Schedule(Recorder):
         )
         self._record("storage_align", (block, buffer_index, axis, factor, offset))
 
-    def double_buffer(self, block: BlockRV | str) -> None:
-        """Let what a block shares alternate between two buffers; see `annotate.double_buffer`."""
-        self.func = _annotate.double_buffer(self.func, self._block(block))
-        self._record("double_buffer", (block,))
+    def double_buffer(self, block: BlockRV | str, copies: Factor = None) -> None:
+        """Let what a block shares alternate between buffers; see `annotate.double_buffer`."""
+        number = None if copies is None else self._number(copies, "copies")
+        self.func = _annotate.double_buffer(self.func, self._block(block), number)
+        self._record("double_buffer", (block,) if copies is None else (block, copies))

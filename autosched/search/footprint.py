@@ -16,6 +16,7 @@ import numpy.typing as npt
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit, always, is_zero, recombine
 from autosched.tir.expr import Var
+from autosched.tir.intrin import warp_code
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -144,7 +145,8 @@ def _register_loops(
     in_tile, in_reduce = np.asarray(True), np.asarray(True)
     for loop, extent in zip(reversed(site.loops), reversed(extents), strict=True):
         unit = extent == 1.0
-        in_tile = in_tile & ((loop.kind in ("unrolled", "vectorized")) | unit)
+        written_out = loop.kind in ("unrolled", "vectorized") or warp_code(loop) is not None
+        in_tile = in_tile & (written_out | unit)
         serial = loop.kind == "serial" and id(loop.var) in reduce_vars
         in_reduce = in_reduce & (in_tile | unit | serial)
         tile.append(in_tile)

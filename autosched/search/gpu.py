@@ -21,7 +21,8 @@ threads that a block does not use have one iteration for it (`footprint.idle`).
     requests, waves, turns,    instructions that load and store, passes through shared memory, runs
     steps, exposed, guarded    of the innermost loop, fetches and what is waited for; see
                                `gpu_issue.py`
-    flop                       arithmetic of the kernel, in operations
+    flop                       arithmetic of the kernel, in operations of threads: those of tensor
+                               cores count as a part of one (`gpu_mma.RATE`)
     tiles                      of steps that wait for each other, of a scan in a single pass; else 0
     intensity                  flop for each byte requested of global memory: reuse in a block
 """
@@ -35,6 +36,7 @@ import numpy as np
 
 from autosched.codegen.gpu.lookback import WINDOW
 from autosched.schedule.annotate import STEPS
+from autosched.search import gpu_mma
 from autosched.search.footprint import (
     Floats,
     LoopTree,
@@ -48,7 +50,7 @@ from autosched.sketch.decisions import Mask
 from autosched.target import Target
 from autosched.target.gpu import device_of, limits_of
 from autosched.tir import dtypes
-from autosched.tir.annotations import DOUBLE_BUFFER, SINGLE_PASS
+from autosched.tir.annotations import SINGLE_PASS, copies_of
 from autosched.tir.nodes import Buffer, For, Node, kind_vars, sites
 
 SECTOR = 32.0
@@ -137,9 +139,10 @@ def kernel_stats(
     for place in places:
         mine = work[place.site.block.name]
         own = _product(place, "vthread")
-        copies = np.maximum(copies, mine.copies * own)
-        operands = np.maximum(operands, mine.operands)
-        flop = flop + mine.points * mine.ops
+        copies = np.maximum(copies, mine.copies * own / gpu_mma.points_of(place))
+        held = gpu_mma.registers_of(place) if gpu_mma.nest_of(place) else mine.operands
+        operands = np.maximum(operands, held)
+        flop = flop + mine.points * mine.ops / gpu_mma.rate_of(place)
     registers = local + operands + ADDRESSES
     requested, sectors, words, repeated = _traffic(places, tree)
     tiles, rounds = floats(0.0), floats(0.0)
@@ -302,7 +305,7 @@ def _halves(place: SiteUses, around: Sequence[For]) -> Floats:
     for loop in around:
         if loop.kind in STEPS:
             steps = steps * floats(loop.extent)
-    return np.where(steps > 1.0, 1.0 + bool(place.site.block.annotation(DOUBLE_BUFFER)), 1.0)
+    return np.where(steps > 1.0, floats(copies_of(place.site.block)), 1.0)
 
 
 def _of_thread(buffer: Buffer, around: Sequence[For]) -> bool:
@@ -327,7 +330,11 @@ def _traffic(places: Sequence[SiteUses], tree: LoopTree) -> tuple[Floats, Floats
             size = float(dtypes.itemsize(buffer.dtype))
             count = count_of(use, place, points)
             if buffer.scope == "shared":
-                if not use.written:
+                if not use.written and gpu_mma.nest_of(place):
+                    mine = count * size / 4.0 / gpu_mma.sharing(use, place)
+                    words = words + mine
+                    repeated = repeated + mine * gpu_mma.conflicts(use, place, tree)
+                elif not use.written:
                     ways = _conflicts(use, place, tree, size)
                     words = words + count * size / 4.0
                     repeated = repeated + ways * count * size / 4.0

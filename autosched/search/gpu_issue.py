@@ -20,6 +20,7 @@ import numpy as np
 
 from autosched.codegen.gpu.double import SHORT
 from autosched.schedule.annotate import STEPS
+from autosched.search import gpu_mma
 from autosched.search.footprint import (
     Floats,
     LoopTree,
@@ -31,8 +32,9 @@ from autosched.search.footprint import (
 from autosched.sketch.decisions import Mask
 from autosched.tir import dtypes
 from autosched.tir.affine import Digit
-from autosched.tir.annotations import DOUBLE_BUFFER, SINGLE_PASS
+from autosched.tir.annotations import SINGLE_PASS, copies_of
 from autosched.tir.expr import Var
+from autosched.tir.intrin import warp_code
 from autosched.tir.nodes import Block, For, strides
 
 WARP = 32.0
@@ -73,8 +75,8 @@ def issue_of(
         else:
             own, together = _steps(place, homes[id(block.writes[0].buffer)])
             steps = np.maximum(steps, own)
-            ahead = bool(block.annotation(DOUBLE_BUFFER))
-            exposed = np.maximum(exposed, own / together if ahead else own)
+            ahead = floats(copies_of(block))
+            exposed = np.maximum(exposed, np.where(ahead > 1.0, own / together, own))
         asked = _asked(place, homes)
         guarded = guarded + asked * points
         for use in place.uses:
@@ -83,6 +85,11 @@ def issue_of(
                 continue
             count = count_of(use, place, points)
             size = float(dtypes.itemsize(buffer.dtype))
+            if gpu_mma.nest_of(place):
+                own = count * size / gpu_mma.sharing(use, place)
+                requests = requests + (0.0 if gpu_mma.is_grouped(place) else own / gpu_mma.ROW)
+                waves = waves + own / WAVE_BYTES * gpu_mma.conflicts(use, place, tree)
+                continue
             width = width_of(use, place, tree, homes, size, vector)
             width = 1.0 / (asked + (1.0 - asked) / width)  # what is asked for goes one by one
             each = 1.0 if vector is None else 1.0 + COPIED / 2.0
@@ -106,7 +113,9 @@ def count_of(use: Use, place: SiteUses, points: Floats) -> Floats:
     for d, loop in enumerate(place.site.loops):
         if id(loop.var) in moving:
             total = total / np.maximum(place.extents[d], 1.0)
-        elif loop.kind in ("unrolled", "vectorized") and not _moves(use, loop):
+        elif (
+            loop.kind in ("unrolled", "vectorized") or warp_code(loop) is not None
+        ) and not _moves(use, loop):
             total = total / np.where(place.tile[d], place.extents[d], 1.0)
     return total
 

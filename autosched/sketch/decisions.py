@@ -16,7 +16,19 @@ import numpy.typing as npt
 from autosched.tir.affine import IntArray
 
 Mask = npt.NDArray[np.bool_]
-Role = Literal["vector", "rows", "reduce", "outer", "tile", "steps", "threads", "lanes"]
+Role = Literal[
+    "vector",
+    "rows",
+    "reduce",
+    "outer",
+    "tile",
+    "steps",
+    "threads",
+    "lanes",
+    "warps",
+    "groups",
+    "terms",
+]
 DRAWS = 6
 """Factors drawn for one place, of which one with little waste is kept."""
 WASTE_SCALE = 0.04
@@ -34,6 +46,9 @@ MAX_TAPS = 8
 """Extent up to which a reduction counts as short."""
 CODE_VECTORS = 224
 """Vector instructions in one register tile that samples keep to."""
+MOST_INNER = {"rows": 16, "reduce": MAX_TAPS, "tile": 16, "steps": MAX_TAPS}
+MOST_INNER |= {"lanes": 8, "warps": 16, "groups": 32, "terms": 8}
+"""Of innermost factors that mutations draw, by role; the extent for others."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,9 @@ class TileSpec:
     `ceil(extent / product)` iterations. `role` says what the innermost level becomes: "vector" (in
     lanes of `lanes` elements), "rows" (unrolled), "reduce" (copies of the reduction, unrolled),
     "outer" (serial). On GPUs: "tile" (elements of a thread, unrolled; the level before the last but
-    one is its threads), "steps" (terms of a reduction, unrolled), "threads", "lanes" (a vector).
+    one is its threads), "steps" (terms of a reduction, unrolled), "threads", "lanes" (a vector);
+    on tensor cores: "warps" or "groups" (of four warps; then products of one), "terms" (of a fetch,
+    unrolled).
     Vector and row levels of one block share its registers. `default` is what the default schedule
     takes.
     """
@@ -66,14 +83,18 @@ class TileSpec:
         """
         out = np.empty_like(factors)
         rest = np.full(len(factors), self.extent, dtype=np.int64)
+        inside = np.ones_like(rest)
         for level in range(len(self.names) - 1, -1, -1):
             f = np.clip(factors[:, level], 1, rest)
+            if self.role in ("warps", "groups"):  # no warp has a part in what is not there alone
+                f = np.minimum(f, np.maximum(self.extent // inside, 1))
             trips = -(-rest // f)
             tight = -(-rest // trips)
             if self.role == "vector" and level == len(self.names) - 1:
                 whole = -(-tight // self.lanes) * self.lanes
                 tight = np.where((factors[:, level] % self.lanes == 0) & (whole <= f), whole, tight)
             out[:, level] = tight
+            inside = inside * tight
             rest = -(-rest // tight)
         return out
 
@@ -266,12 +287,7 @@ def mutate_tile(spec: TileSpec, factors: IntArray, rng: np.random.Generator) -> 
     level = rng.integers(0, levels, size=n)
     size = np.where(level == levels - 1, unit, 1) * rng.choice([-1, 1], size=n)
     nudged[rows, level] = np.maximum(nudged[rows, level] + size, 1)
-    cap = np.full(
-        n,
-        {"rows": 16, "reduce": MAX_TAPS, "tile": 16, "steps": MAX_TAPS, "lanes": 8}.get(
-            spec.role, spec.extent
-        ),
-    )
+    cap = np.full(n, MOST_INNER.get(spec.role, spec.extent))
     inner = np.where(rng.random(n) < 0.5, out[:, -1], spec.sample_inner(rng, cap))
     fresh = spec.sample_outer(rng, inner)
     kind: npt.NDArray[np.float64] = rng.random((n, 1))

@@ -27,6 +27,17 @@ VIRTUAL = (1, 2, 4, 8)
 VIRTUAL_WEIGHTS = (0.5, 0.25, 0.18, 0.07)
 LANES = (1, 2, 4, 8)
 LANE_WEIGHTS = (0.25, 0.2, 0.45, 0.1)
+WARPS = (1, 2, 4, 8, 16)
+WARP_WEIGHTS = (0.05, 0.1, 0.4, 0.35, 0.1)
+WARP_RESULTS = (2, 4, 8, 16, 32, 64)
+WARP_RESULT_WEIGHTS = (0.05, 0.1, 0.2, 0.25, 0.35, 0.05)
+"""Products of a warp: 32 have 128 registers of results."""
+GROUP_COLUMNS = (4, 8, 12, 16, 24, 32)
+GROUP_COLUMN_WEIGHTS = (0.05, 0.15, 0.1, 0.3, 0.15, 0.25)
+"""Columns by 8 of a warpgroup: 32 have 128 registers of results."""
+FETCHED = (1, 2, 4, 8)
+FETCHED_WEIGHTS = (0.15, 0.35, 0.4, 0.1)
+"""Products' terms that are fetched together."""
 MAX_COPIES = 256
 """Elements of a thread times unrolled terms that samples keep to."""
 
@@ -37,6 +48,8 @@ def sample_gpu_block(
     """Columns of shape (n,) for all decisions of one block."""
     columns: dict[str, IntArray] = {}
     tiles = [s for s in specs if isinstance(s, TileSpec)]
+    if any(s.role in ("warps", "groups") for s in tiles):
+        return _sample_warps(specs, rng, n)
     spatial = [s for s in tiles if s.role != "steps"]
     steps = [s for s in tiles if s.role == "steps"]
     for choice in specs:
@@ -81,6 +94,60 @@ def sample_gpu_block(
         levels = s.repair(np.stack([-(-count // unrolled), unrolled], axis=1))
         columns.update({name: levels[:, k] for k, name in enumerate(s.names)})
     return columns
+
+
+def _sample_warps(
+    specs: Sequence[DecisionSpec], rng: np.random.Generator, n: int
+) -> dict[str, IntArray]:
+    """Columns of shape (n,) for a block on tensor cores: the results of a warp first, then warps,
+    then the steps of a fetch."""
+    columns: dict[str, IntArray] = {}
+    for choice in specs:
+        if isinstance(choice, ChoiceSpec):
+            # The first value is nearly always the best.
+            chance = np.where(np.arange(len(choice.values)) == 0, 2.0, 1.0)
+            values = np.array(choice.values, dtype=np.int64)
+            columns[choice.name] = rng.choice(values, size=n, p=chance / chance.sum())
+    tiles = [s for s in specs if isinstance(s, TileSpec)]
+    results = _draw(rng, n, WARP_RESULTS, WARP_RESULT_WEIGHTS)
+    warps = _draw(rng, n, WARPS, WARP_WEIGHTS)
+    terms = _draw(rng, n, FETCHED, FETCHED_WEIGHTS)
+    for s in tiles:
+        if s.role == "outer":  # rows that lie elsewhere: instead of some of the products
+            own = np.where(rng.random(n) < 0.6, 1, np.minimum(2 ** rng.integers(1, 4, n), s.extent))
+            results = np.maximum(results // own, 1)
+            columns[s.names[0]] = s.repair(own[:, None])[:, 0]
+        elif s.role == "terms":
+            grouped = any(x.role == "groups" for x in tiles)
+            taken = np.minimum(np.maximum(terms // 4, 1) if grouped else terms, s.extent)
+            terms = np.maximum(terms // taken, 1)
+            columns[s.names[0]] = s.repair(taken[:, None])[:, 0]
+    both = [s for s in tiles if s.role in ("warps", "groups")]
+    inner = _halved(rng, results, [s.extent for s in both])
+    if both[0].role == "groups":
+        # Few tall products, each of many columns.
+        tall = np.minimum(_draw(rng, n, (1, 2, 4), (0.6, 0.35, 0.05)), both[0].extent)
+        wide = _draw(rng, n, GROUP_COLUMNS, GROUP_COLUMN_WEIGHTS)
+        unit = both[1].lanes
+        inner = tall, np.minimum(np.maximum(wide // (tall * unit), 1), both[1].extent)
+        warps = _draw(rng, n, (1, 2, 4), (0.35, 0.55, 0.1))
+    across_both = _halved(rng, warps, [s.extent for s in both])
+    for s, mine, across in zip(both, inner, across_both, strict=True):
+        levels = s.repair(np.stack([across, mine], axis=1))
+        columns.update({name: levels[:, k] for k, name in enumerate(s.names)})
+    return columns
+
+
+def _halved(
+    rng: np.random.Generator, total: IntArray, extents: Sequence[int]
+) -> tuple[IntArray, IntArray]:
+    """`total`, powers of two, as a product of two factors about as large, the second one larger
+    more often: products have twice as many rows as columns."""
+    power = np.round(np.log2(total)).astype(np.int64)
+    first = np.clip(power // 2 + rng.integers(-1, 2, size=len(total)), 0, power)
+    one = np.minimum(2**first, extents[0])
+    other = np.minimum(total // np.minimum(2**first, total), extents[1])
+    return one, np.maximum(other, 1)
 
 
 def _draw(

@@ -188,6 +188,14 @@ def text(kind: str, arch: str, limits: str) -> str:
     return " ".join(x for x in (kind, f"-arch={arch}" if arch else "", limits) if x)
 
 
+def features_of(target: Described) -> frozenset[str]:
+    """The instructions that devices have beside those of all, as architectures that have them."""
+    found = {"sm_90a"} if target.mcpu == "sm_90a" else set()  # of no other architecture
+    if target.kind == "cuda" and _number_of(target.mcpu) >= 80:
+        found.add("sm_80")
+    return frozenset(found)
+
+
 def limits_of(target: Described) -> Limits:
     """What a block may use on `target`."""
     from autosched.codegen.gpu.kernel import Limits
@@ -196,5 +204,6 @@ def limits_of(target: Described) -> Limits:
     if target.kind == "cuda":
         blocks = (("blockIdx.x", 2**31 - 1), ("blockIdx.y", 65535), ("blockIdx.z", 65535))
         sizes = (*blocks, ("threadIdx.z", 64))
-        return Limits(found[THREADS], found[SHARED], WARP, sizes, STATIC)
+        features = tuple(sorted(features_of(target)))
+        return Limits(found[THREADS], found[SHARED], WARP, sizes, STATIC, features)
     return Limits(found[THREADS], found[SHARED])

@@ -135,7 +135,10 @@ class Target:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features of `FEATURES` that code for this target may use."""
+        """The features of `FEATURES` that code for this target may use; of a GPU the architectures
+        whose instructions it has, such as "sm_80" for those of tensor cores."""
+        if self.is_gpu:
+            return gpu_target.features_of(self)
         return _implied(self.triple, self.mcpu, self.mattr)
 
     @property

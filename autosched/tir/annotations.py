@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from autosched.tir.affine import Int, always
+from autosched.tir.nodes import Block
+
 HINTS = "auto_scheduler_"
 """Keys that begin so are free, whatever they resemble: hints for rules of users' own."""
 RESERVED = ("ahead", "tensorize")
@@ -66,6 +69,17 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
+def is_copies(value: Any) -> bool:
+    """Whether a value is a number of buffers to alternate between, or an array of such."""
+    return is_count(value) and always(value >= 2) and always(value <= MOST_COPIES)
+
+
+def copies_of(block: Block) -> Int:
+    """How many buffers what a block writes alternates between; 1 if it does not."""
+    value = block.annotation(DOUBLE_BUFFER, False)
+    return 1 + value if isinstance(value, bool) else value
+
+
 def is_flop(value: Any) -> bool:
     """Whether a value is a number of operations, from 0 up."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -73,7 +87,9 @@ def is_flop(value: Any) -> bool:
 
 
 DOUBLE_BUFFER = "double_buffer"
-"""On a block: what it writes alternates between two buffers (see `schedule.double_buffer`)."""
+"""On a block: what it writes alternates between buffers, two where it is True, or so many (see
+`schedule.double_buffer`)."""
+MOST_COPIES = 8
 DOUBLE_BUFFER_SCOPE = "double_buffer_scope"
 """TVM's key for the same, with the number of a write; `Schedule.annotate` makes it DOUBLE_BUFFER
 where that write is to shared memory. Elsewhere it means nothing."""
@@ -93,7 +109,11 @@ KEYS: dict[str, Key] = {
         "block", "the elements that a thread copies at once, as one vector", is_count
     ),
     "chunk": Key("loop", "iterations of a parallel loop handed out at a time", is_count),
-    DOUBLE_BUFFER: Key("block", "whether it fills two buffers in turn", _is_bool),
+    DOUBLE_BUFFER: Key(
+        "block",
+        f"whether it fills two buffers in turn, or how many, 2 to {MOST_COPIES}",
+        lambda value: _is_bool(value) or is_copies(value),
+    ),
     SINGLE_PASS: Key("block", "whether tiles of steps run on blocks of threads", _is_bool),
     UNROLL: Key("loop", f"executions of blocks, from 0 to {MOST_STEPS}", _is_steps),
     "streaming": Key("block", "whether stores go past the caches", _is_bool),

@@ -7,7 +7,8 @@ buffer in row-major order as a vector. A schedule marks a loop nest that compute
 implementation, and the code generator writes the implementation in its place.
 
 Or the implementation is a function of the loop IR as well, over the same parameters: then it takes
-the place of the nest in the program.
+the place of the nest in the program. Or it is an instruction of a GPU's warp (`WarpCode`), and the
+meaning what one of its threads makes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from autosched.tir.annotations import UNTENSORIZED
 from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.expr import same as same_expr
-from autosched.tir.intrin_code import Implementation, check_tiles, parse
+from autosched.tir.intrin_code import Implementation, WarpCode, check_tiles, parse
 from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites, strides
 from autosched.tir.printer import format_expr
 from autosched.tir.reducers import known_name
@@ -40,14 +41,14 @@ class TensorIntrin:
 
     name: str
     meaning: PrimFunc
-    implementation: Union[Implementation, PrimFunc]
+    implementation: Union[Implementation, PrimFunc, WarpCode]
     features: frozenset[str]
 
     @staticmethod
     def register(
         name: str,
         meaning: Union[PrimFunc, str],
-        implementation: Union[str, PrimFunc],
+        implementation: Union[str, PrimFunc, WarpCode],
         features: tuple[str, ...] = (),
     ) -> TensorIntrin:
         """Make an intrinsic known by name, in this process.
@@ -110,7 +111,7 @@ _REGISTRY: dict[str, TensorIntrin] = {}
 def intrin_of(
     name: str,
     meaning: Union[PrimFunc, str],
-    implementation: Union[str, PrimFunc],
+    implementation: Union[str, PrimFunc, WarpCode],
     features: tuple[str, ...],
 ) -> TensorIntrin:
     """What `TensorIntrin.register` makes known, checked. Raises ScheduleError."""
@@ -129,6 +130,8 @@ def intrin_of(
         implementation = parse_func(implementation, check=False)
     if isinstance(implementation, PrimFunc):
         check_implementation(meaning, implementation, what)
+        return TensorIntrin(name, meaning, implementation, frozenset(features))
+    if isinstance(implementation, WarpCode):
         return TensorIntrin(name, meaning, implementation, frozenset(features))
     expected_kind = "LLVM IR, or a function"
     instance(f"{what}: its implementation", implementation, str, expected_kind, ScheduleError)
@@ -216,6 +219,13 @@ def _random(rng: Any, b: Buffer) -> Any:
     return rng.integers(0, 2 if b.dtype == "bool" else 100, b.shape).astype(kind)
 
 
+def warp_code(loop: For) -> WarpCode | None:
+    """The instruction that the threads of a warp run in place of a loop, if one does."""
+    name = loop.annotation(KEY)
+    code = None if name is None else TensorIntrin.get(str(name)).implementation
+    return code if isinstance(code, WarpCode) else None
+
+
 @dataclass(frozen=True, eq=False)
 class Match:
     """A loop nest that computes an intrinsic. `operands` maps buffers of the meaning, by name, to
@@ -267,7 +277,7 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
         raise ScheduleError(
             f"{what}: expected a block that accumulates by {names[1]}, found {names[0]}"
         )
-    # A function accesses single elements, wherever they lie.
+    # A function and a warp access single elements, wherever they lie.
     fits = _fit(intrin.implementation)
     if not fits(block.writes[0], block, meaning.writes[0], meaning, inner, extents):
         raise ScheduleError(f"{what}: {_layout(block.writes[0], meaning.writes[0])}")
@@ -285,9 +295,9 @@ def match(site: Site, intrin: TensorIntrin) -> Match:
     raise ScheduleError(f"{what}: {wrong}")
 
 
-def _fit(code: Union[Implementation, PrimFunc]) -> Callable[..., bool]:
+def _fit(code: Union[Implementation, PrimFunc, WarpCode]) -> Callable[..., bool]:
     """What is asked of the place of an operand."""
-    if isinstance(code, PrimFunc):
+    if isinstance(code, (PrimFunc, WarpCode)):
         return _same_loops
     return _same_rows if code.tiles else _same_place
 

@@ -19,6 +19,16 @@ _DECLARE = re.compile(r"declare\s.*@(?P<name>[\w.]+)\(.*\)$")
 _ASSIGN = re.compile(r"(?P<name>%[\w.]+)\s*=\s*(?P<value>.+)$")
 
 
+@dataclass(frozen=True)
+class WarpCode:
+    """An instruction of PTX that the 32 threads of each of `warps` warps run together; a product
+    has `terms`. See `codegen/warp_intrinsics.py`."""
+
+    instruction: str
+    terms: int
+    warps: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Implementation:
     """Straight-line LLVM IR. `params` are names such as `%A`; `lines` are (name, right-hand side),

@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -20,6 +23,9 @@
 #define VECTOR2(name, kind) struct alignas(2 * sizeof(kind)) name##2 { kind x, y; };
 #define VECTOR4(name, kind) struct alignas(4 * sizeof(kind)) name##4 { kind x, y, z, w; };
 VECTOR2(float, float) VECTOR4(float, float) VECTOR2(int, int) VECTOR4(int, int)
+VECTOR4(uint, unsigned) VECTOR2(ushort, unsigned short) VECTOR4(ushort, unsigned short)
+VECTOR2(char, signed char) VECTOR4(char, signed char) VECTOR2(uchar, unsigned char)
+VECTOR4(uchar, unsigned char)
 
 struct Index { int x, y, z; };
 static Index threadIdx, blockIdx;
@@ -37,14 +43,17 @@ static inline int atomicAdd(int *place, int value) { return (*place += value) - 
 static inline void __threadfence() {}
 
 struct Copy { void *to; const void *from; int size; bool exists; };
-enum State { RUNS, AT_BARRIER, IN_SHUFFLE, DONE };
+enum State { RUNS, AT_BARRIER, IN_SHUFFLE, IN_WARP, DONE };
 struct Fiber {
   ucontext_t context;
   State state;
   int line, turn;
   Index index;
   unsigned long long handed[2];
-  std::vector<Copy> copies;
+  const void *row;
+  unsigned a[4], b[2];
+  std::vector<std::vector<Copy>> groups;
+  std::vector<std::function<void()>> products;
   std::vector<char> stack;
 };
 static std::vector<Fiber> fibers;
@@ -86,18 +95,146 @@ static void arrive(const Copy &c) {
 static void begin(const Copy &c) {
   if (!late) return arrive(c);
   memset(c.to, 0xff, c.size);
-  fibers[current].copies.push_back(c);
+  fibers[current].groups.back().push_back(c);
+}
+static inline void commit() { fibers[current].groups.emplace_back(); }
+// The last group is that which has not ended: it is never waited for by number.
+static void copied_but(size_t ended) {
+  auto &groups = fibers[current].groups;
+  size_t there = groups.size() > ended + 1 ? groups.size() - ended - 1 : 0;
+  for (size_t n = 0; n < there; ++n)
+    for (const Copy &c : groups[n]) arrive(c);
+  groups.erase(groups.begin(), groups.begin() + there);
 }
 static inline void copied() {
-  for (const Copy &c : fibers[current].copies) arrive(c);
-  fibers[current].copies.clear();
+  commit();
+  copied_but(0);
 }
+static inline void copied_but_1() { copied_but(1); }
+static inline void copied_but_2() { copied_but(2); }
+static inline void copied_but_3() { copied_but(3); }
+static inline void copied_but_4() { copied_but(4); }
+static inline void copied_but_5() { copied_but(5); }
+static inline void copied_but_6() { copied_but(6); }
+static inline void copied_but_7() { copied_but(7); }
 #define COPY(size)                                                                            \
   static inline void copy_##size(void *to, const void *from) { begin({to, from, size, true}); } \
   static inline void copy_##size##_where(void *to, const void *from, bool exists) {           \
     begin({to, from, size, exists});                                                          \
   }
 COPY(16) COPY(8) COPY(4)
+
+// What the threads of a warp do together: each hands its part over and waits for the others.
+static float f16_load(unsigned short bits) { return as<_Float16>(bits); }
+static unsigned short f16_store(float value) { return as<unsigned short>((_Float16)value); }
+static float f16_round(float value) { return f16_load(f16_store(value)); }
+static void ldmatrix(unsigned *to, const void *from, int count, bool trans, int line) {
+  int me = current, first = me - me % 32, lane = me % 32;
+  if ((uintptr_t)from % 16) fail("misaligned row of a matrix");
+  fibers[me].row = from;
+  wait_as(IN_WARP, line);
+  for (int m = 0; m < count; ++m) {
+    unsigned short pair[2];
+    for (int e = 0; e < 2; ++e) {
+      int row = trans ? lane % 4 * 2 + e : lane / 4, column = trans ? lane / 4 : lane % 4 * 2 + e;
+      pair[e] = ((const unsigned short *)fibers[first + 8 * m + row].row)[column];
+    }
+    memcpy(to + m, pair, 4);
+  }
+  wait_as(IN_WARP, -line);
+}
+#define ldmatrix_x2(to, from) ldmatrix(to, from, 2, false, __LINE__)
+#define ldmatrix_x4(to, from) ldmatrix(to, from, 4, false, __LINE__)
+#define ldmatrix_x2_trans(to, from) ldmatrix(to, from, 2, true, __LINE__)
+#define ldmatrix_x4_trans(to, from) ldmatrix(to, from, 4, true, __LINE__)
+struct Half {
+  unsigned short bits;
+  operator float() const { return f16_load(bits); }
+};
+struct Brain {
+  unsigned short bits;
+  operator float() const { return as<float>((unsigned)bits << 16); }
+};
+// Fragments as the PTX ISA lays them out, for elements of 1 or 2 bytes.
+template <class Left, class Right, class Total>
+static void mma(Total *const (&c)[4], const unsigned *a, const unsigned *b, int line) {
+  const int each = 4 / sizeof(Left);
+  int me = current, first = me - me % 32, lane = me % 32;
+  memcpy(fibers[me].a, a, 16);
+  memcpy(fibers[me].b, b, 8);
+  wait_as(IN_WARP, line);
+  for (int r = 0; r < 4; ++r) {
+    int row = lane / 4 + 8 * (r / 2), column = lane % 4 * 2 + r % 2;
+    Total sum = *c[r];
+    for (int k = 0; k < 8 * each; ++k) {
+      int half = k / (4 * each), owner = k / each % 4, e = k % each;
+      Left x;
+      Right y;
+      memcpy(&x, (char *)&fibers[first + row % 8 * 4 + owner].a[row / 8 + 2 * half] + e * sizeof x, sizeof x);
+      memcpy(&y, (char *)&fibers[first + column * 4 + owner].b[half] + e * sizeof y, sizeof y);
+      sum += (Total)x * (Total)y;
+    }
+    *c[r] = sum;
+  }
+  wait_as(IN_WARP, -line);
+}
+#define MMA(left, right, total, c0, c1, c2, c3, a, b)                 \
+  do {                                                                \
+    total *const results[4] = {&(c0), &(c1), &(c2), &(c3)};           \
+    mma<left, right, total>(results, a, b, __LINE__);                 \
+  } while (0)
+#define mma_m16n8k16_f16f16f32(...) MMA(Half, Half, float, __VA_ARGS__)
+#define mma_m16n8k16_bf16bf16f32(...) MMA(Brain, Brain, float, __VA_ARGS__)
+#define mma_m16n8k32_s8s8s32(...) MMA(signed char, signed char, int, __VA_ARGS__)
+#define mma_m16n8k32_u8s8s32(...) MMA(unsigned char, signed char, int, __VA_ARGS__)
+#define mma_m16n8k32_s8u8s32(...) MMA(signed char, unsigned char, int, __VA_ARGS__)
+#define mma_m16n8k32_u8u8s32(...) MMA(unsigned char, unsigned char, int, __VA_ARGS__)
+
+// Products of warpgroups, from where the descriptors say; late ones read when they are waited for.
+struct Matrices { const char *from; int leading, stride; };
+static Matrices matrix_descriptor(const void *from, int leading, int stride) {
+  if ((uintptr_t)from % 16 || leading % 16 || stride % 16) fail("misaligned matrices");
+  return {(const char *)from, leading, stride};
+}
+template <class Element>
+static Element element_of(const Matrices &m, int result, int term, bool trans) {
+  const int row = 128 / sizeof(Element);
+  Element x;
+  int across = trans ? term : result, along = trans ? result : term;
+  uintptr_t at = (uintptr_t)m.from + across / 8 * m.stride + across % 8 * 128;
+  at += along / row * m.leading + along % row * sizeof x;
+  memcpy(&x, (const void *)(at ^ (at >> 7 & 7) << 4), sizeof x);
+  return x;
+}
+template <class Left, class Right, class Total, int N, bool trans, size_t... I, class Args>
+static void wgmma_of(std::index_sequence<I...>, Args args, int line) {
+  int me = current, lane = me % 32, warp = me / 32 % 4;
+  if (fibers.size() % 128) fail("no whole warpgroups");
+  std::vector<Total *> c = {&std::get<I>(args)...};
+  Matrices a = std::get<N / 2>(args), b = std::get<N / 2 + 1>(args);
+  auto product = [=] {
+    for (int n = 0; n < N / 2; ++n) {
+      int row = warp * 16 + lane / 4 + 8 * (n / 2 % 2), column = n / 4 * 8 + lane % 4 * 2 + n % 2;
+      for (int k = 0; k < 32 / (int)sizeof(Left); ++k)
+        *c[n] += (Total)element_of<Left>(a, row, k, false) * (Total)element_of<Right>(b, column, k, trans);
+    }
+  };
+  if (late) fibers[me].products.push_back(product);
+  else product();
+  wait_as(IN_WARP, line);
+}
+template <class Left, class Right, class Total, int N, bool trans, class... Args>
+static void wgmma(int line, Args &&...args) {
+  wgmma_of<Left, Right, Total, N, trans>(
+      std::make_index_sequence<N / 2>(), std::forward_as_tuple(args...), line);
+}
+static inline void wgmma_fence() {}
+static inline void wgmma_commit() {}
+static inline void proxy_fence() {}
+static inline void wgmma_wait_0() {
+  for (auto &product : fibers[current].products) product();
+  fibers[current].products.clear();
+}
 
 static void run_fiber() {
   kernel();
@@ -115,27 +252,36 @@ static bool go_on(State state, size_t from, size_t to, const char *divergence) {
   }
   return true;
 }
-static void run_block(bool backwards) {
-  size_t count = fibers.size();
-  for (;;) {
-    for (size_t n = 0; n < count; ++n) {
-      current = backwards ? count - 1 - n : n;
+// A warp runs as far as the barrier before the next one begins: else where warps wait for their own
+// threads would order them, too.
+static void run_warp(size_t from, size_t to, bool backwards) {
+  bool together = true;
+  while (together) {
+    for (size_t n = from; n < to; ++n) {
+      current = backwards ? to - 1 - (n - from) : n;
       if (fibers[current].state != RUNS) continue;
       threadIdx = fibers[current].index;
       swapcontext(&scheduler, &fibers[current].context);
     }
-    bool shuffles = false;
-    for (size_t n = 0; n < count; n += 32)
-      shuffles |= go_on(IN_SHUFFLE, n, std::min(n + 32, count), "a warp diverges at a shuffle");
-    if (!shuffles && !go_on(AT_BARRIER, 0, count, "threads diverge at a barrier")) return;
+    together = go_on(IN_SHUFFLE, from, to, "a warp diverges at a shuffle");
+    together |= go_on(IN_WARP, from, to, "a warp diverges at a product");
   }
+}
+static void run_block(bool backwards) {
+  size_t count = fibers.size(), warps = (count + 31) / 32;
+  do {
+    for (size_t n = 0; n < warps; ++n) {
+      size_t from = 32 * (backwards ? warps - 1 - n : n);
+      run_warp(from, std::min(from + 32, count), backwards);
+    }
+  } while (go_on(AT_BARRIER, 0, count, "threads diverge at a barrier"));
 }
 static void launch(void (*of)(), Index grid, Index block, size_t shared, int mode) {
   kernel = of;
   late = mode != 0;
   std::vector<Fiber>(block.x * block.y * block.z).swap(fibers);
-  std::vector<char> memory(shared + 16);
-  dynamic_shared = (unsigned char *)(((uintptr_t)memory.data() + 15) / 16 * 16);
+  std::vector<char> memory(shared + 1024);
+  dynamic_shared = (unsigned char *)(((uintptr_t)memory.data() + 1023) / 1024 * 1024);
   int blocks = grid.x * grid.y * grid.z;
   for (int k = 0; k < blocks; ++k) {
     int b = mode ? blocks - 1 - k : k;
@@ -148,7 +294,8 @@ static void launch(void (*of)(), Index grid, Index block, size_t shared, int mod
       f.index = {t % block.x, t / block.x % block.y, t / block.x / block.y};
       f.state = RUNS;
       f.turn = 0;
-      f.stack.resize(1 << 16);
+      f.groups.assign(1, {});
+      f.stack.resize(1 << 18);
       getcontext(&f.context);
       f.context.uc_stack.ss_sp = f.stack.data();
       f.context.uc_stack.ss_size = f.stack.size();

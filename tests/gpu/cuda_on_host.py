@@ -18,6 +18,7 @@ import numpy as np
 from gpu_run import Array, cuda, ordered, poisoned
 
 from autosched.codegen.gpu.generate import GPUArtifact, generate
+from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, outputs_of
 
@@ -27,9 +28,12 @@ CHECKS = ("-fsanitize=bounds,alignment", "-fno-sanitize-recover=all")
 MODES = 2
 
 
-def run_on_host(func: PrimFunc, inputs: Sequence[Array], folder: Path) -> list[list[Array]]:
-    """Outputs of a function that is scheduled for CUDA, of each mode. float32 and int32 alone."""
-    artifact = generate(func, cuda())
+def run_on_host(
+    func: PrimFunc, inputs: Sequence[Array], folder: Path, target: Target | None = None
+) -> list[list[Array]]:
+    """Outputs of a function that is scheduled for CUDA, of each mode. The header has
+    no elements of 8 bytes."""
+    artifact = generate(func, target or cuda())
     outputs = poisoned(func)
     arrays = ordered(func, inputs, outputs)
     (folder / "kernels.cpp").write_text(host_text(artifact, arrays), encoding="utf-8")
@@ -54,7 +58,7 @@ def host_text(artifact: GPUArtifact, arrays: Sequence[Array]) -> str:
     """A program in C++ that reads the arrays, launches the kernels in each mode and writes all."""
     sizes = [a.nbytes for a in arrays]
     sizes += [count * dtypes.array_dtype(t).itemsize for count, t in artifact.workspaces]
-    lines = [f'#include "{HEADER.name}"', translated(artifact.source)]
+    lines = [f'#include "{HEADER.name}"', *groups(artifact.source), translated(artifact.source)]
     lines.append(f"static void *memory[{len(sizes)}];")
     for n, x in enumerate(artifact.launches):
         args = ", ".join(f"Pointer{{memory[{a}]}}" for a in x.args)
@@ -73,16 +77,38 @@ def host_text(artifact: GPUArtifact, arrays: Sequence[Array]) -> str:
     return "\n".join([*lines, "}", "}"]) + "\n"
 
 
+TYPES = {"f16": "Half", "bf16": "Brain", "s8": "signed char", "u8": "unsigned char"}
+TOTALS = {"f32": "float", "s32": "int"}
+
+
+def groups(source: str) -> list[str]:
+    """Macros for the products of warpgroups that a source calls: there is one for each width."""
+    name = r"\b(wgmma_m64n(\d+)k\d+_(b?f16|[su]8)(b?f16|[su]8)([fs]32)(_trans)?)\("
+    found = sorted({m.groups() for m in re.finditer(name, source)}, key=str)
+    return [
+        f"#define {whole}(...) wgmma<{TYPES[left]}, {TYPES[right]}, {TOTALS[total]}, {columns}, "
+        f"{'true' if trans else 'false'}>(__LINE__, __VA_ARGS__)"
+        for whole, columns, left, right, total, trans in found
+    ]
+
+
 def translated(source: str) -> str:
     """The text of kernels for the header: its own copies, and arrays that threads share static."""
-    helper = r"__device__ __forceinline__ void cop(?:ied|y_\w+)\([^)]*\) \{\n.*?\n\}\n"
+    void = r"void (?:copied\w*|copy_\w+|commit|ldmatrix_\w+|w?g?mma_\w+|proxy_fence)"
+    helper = (
+        rf"__device__ __forceinline__ (?:{void}|\S+(?: short)? f16_\w+)\([^)]*\) \{{\n.*?\n\}}\n"
+    )
     source = re.sub(helper, "", source, flags=re.DOTALL)
+    descriptor = r"__device__ __forceinline__ unsigned long long matrix_descriptor.*?\n\}\n"
+    source = re.sub(descriptor, "", source, flags=re.DOTALL)
+    one_line = r"__device__ __forceinline__ float f16_round\(float value\) \{.*\}\n"
+    source = re.sub(one_line, "", source)
     source = re.sub(r'extern "C" __global__ void __launch_bounds__\(\d+\)', "static void", source)
-    dynamic = r"extern __shared__ __align__\(16\) unsigned char (\w+)\[\];"
+    dynamic = r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];"
     source = re.sub(dynamic, r"unsigned char *const \1 = dynamic_shared;", source)
-    shared = r"__shared__ (?:__align__\(16\) )?([\w ]+?) (\w+)(\[\d+\])?;"
+    shared = r"__shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)(\[\d+\])?;"
     return re.sub(
         shared,
-        r"static __attribute__((aligned(16))) \1 \2\3; unset((void *)&\2, sizeof \2);",
+        r"static __attribute__((aligned(1024))) \1 \2\3; unset((void *)&\2, sizeof \2);",
         source,
     )

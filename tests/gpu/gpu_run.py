@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,15 @@ import autosched as at
 from autosched.building.gpu import compile_kernels
 from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.generate import GPUArtifact, generate
+from autosched.codegen.gpu.lookback import shared_bytes
 from autosched.codegen.gpu.lower import Program, kernels_of
+from autosched.codegen.gpu.reduce import exchange_bytes
 from autosched.lowering.lower import lower
 from autosched.runtime.cuda import CUDAFunction
 from autosched.runtime.detect import architecture
 from autosched.runtime.device import DeviceFunction
 from autosched.runtime.opencl import OpenCLFunction
+from autosched.search.analysis import analyse
 from autosched.target.gpu import limits_of
 from autosched.tir import dtypes, interp, whole
 from autosched.tir.nodes import PrimFunc, inputs_of, outputs_of
@@ -116,3 +120,24 @@ def check(
     if nvrtc:
         assert compile_cuda(source(scheduled, cuda()), "sm_90")
     return source(scheduled)
+
+
+def check_kernels(func: PrimFunc, target: at.Target) -> bool:
+    """Hold the analysis of a candidate against its kernels; whether it is valid."""
+    found = analyse(func, target)
+    if not found.valid:
+        return False
+    limits = limits_of(target)
+    program = kernels_of(lower(func), limits)  # refuses races and what exceeds the limits
+    kernels = [k for k in program.kernels if not k.name.endswith("_reset")]
+    assert len(kernels) == len(found.kernels)
+    for mine, real in zip(found.kernels, kernels, strict=True):
+        assert float(mine.blocks) == prod(real.grid)
+        assert float(mine.threads) == prod(real.block)
+        if real.lookback is not None:
+            assert float(mine.shared_bytes) == shared_bytes(real.lookback, prod(real.block))
+        asked = sum(b.scope == "shared" for b in real.shared)
+        exchanged = exchange_bytes(real, 1)
+        if asked and not any(s.block.name.startswith("step") for s in real.sites()):
+            assert float(mine.shared_bytes) == real.shared_bytes + exchanged
+    return True

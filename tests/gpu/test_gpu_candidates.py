@@ -35,6 +35,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "conv2d_transpose": (4, 3, 5, 6, 4, 2, 1),
     "conv3d": (3, 4, 5, 2, 3, 2, 1, 1),
     "depthwise_conv2d": (7, 6, 4, 3, 2, 1),
+    "matmul_mixed": (19, 37, 23, "int8"),
+    "conv2d_mixed": (4, 18, 17, 10, 3, 1, 1, 1, 1, "float16"),
     "max_pool2d": (7, 6, 3, 3, 2, 1),
     "winograd_conv2d": (4, 4, 3, 2, 1),
     "norm": (17, 19),

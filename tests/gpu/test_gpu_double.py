@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 
+import numpy as np
 import pytest
+from cuda_on_host import CXX, run_on_host
 from gpu_programs import plain_matmul, shared_rows, tiled_matmul, transposed
 from gpu_run import barriers, check, cuda, program, source
 
@@ -47,6 +50,33 @@ def test_cuda_fetches_while_it_computes(doubled: str, copies: int) -> None:
     assert all((lines[n - 1] == "copied();") == bool(doubled) for n in places)
     assert "copy_16" not in source(func)
     assert compile_cuda("\n".join(lines), "sm_90")
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_a_fetch_goes_through_is_there_in_its_step(both: bool, tmp_path: Path) -> None:
+    """A copy of a copy: whether or not the first one alternates as well, it is read at once."""
+    a, k = te.placeholder((64, 96), name="A"), te.reduce_axis((0, 96), name="k")
+    c = te.compute((64,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    block = sch.get_block("C")
+    second = sch.cache_read(block, 0, "shared")
+    first = sch.cache_read(second, 0, "shared")
+    i, terms = sch.get_loops(block)
+    for loop, axis in zip(sch.split(i, [None, 32]), ("blockIdx.x", "threadIdx.x"), strict=True):
+        sch.bind(loop, axis)
+    steps, _ = sch.split(terms, [None, 4])
+    for copy, width in ((second, 4), (first, 1)):  # other threads read than have written
+        sch.compute_at(copy, steps)
+        sch.annotate(copy, "cooperative", width)
+    for copy in (second, first)[: 1 + both]:
+        sch.double_buffer(copy, 3)
+    text = source(sch.func, cuda())
+    assert "copied_but_1();" in text
+    assert "copy_4(" not in text
+    data = np.random.default_rng(0).uniform(-1, 1, (64, 96)).astype(np.float32)
+    if CXX is not None:
+        for (found,) in run_on_host(sch.func, [data], tmp_path):
+            np.testing.assert_allclose(found, data.sum(1), rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_computed_while_it_is_fetched_is_no_copy() -> None:
@@ -188,15 +218,18 @@ def test_twice_the_shared_memory_counts() -> None:
         source(sch.func)
 
 
-def test_a_schedule_prints_and_replays() -> None:
+@pytest.mark.parametrize("copies", [None, 2, 3])
+def test_a_schedule_prints_and_replays(copies: int | None) -> None:
     a, b, c = plain_matmul(8, 8, 8)
     s = te.create_schedule(c.op)
     copy = s.cache_read(a, "shared", [c])
     s[copy].compute_at(s[c], s[c].op.reduce_axis[0])
     s[c].reorder(s[c].op.reduce_axis[0], *s[c].op.axis)
-    s[copy].double_buffer()
+    s[copy].double_buffer(copies)
     sch = s.replay([a, b, c], "main")
+    kept = "True" if copies is None else str(copies)
     assert "sch.double_buffer(" in sch.trace.as_python()
+    assert f"'double_buffer': {kept}" in sch.func.script()
     from autosched.script import parse
 
     assert parse(sch.func.script()).same(sch.func)

@@ -34,6 +34,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "conv2d_transpose": (4, 3, 5, 6, 4, 2, 1),
     "conv3d": (3, 4, 5, 2, 3, 2, 1, 1),
     "depthwise_conv2d": (7, 6, 4, 3, 2, 1),
+    "matmul_mixed": (5, 7, 3, "int8"),  # tested at several dtypes of the result
+    "conv2d_mixed": (6, 6, 4, 6, 3, 1, 1, 1, 2, "uint8"),
     "max_pool2d": (7, 6, 3, 3, 2, 1),
     "winograd_conv2d": (8, 6, 3, 2, 1),
     "norm": (17, 19),

@@ -31,11 +31,11 @@ from ops_references import (
 
 from autosched.errors import WorkloadError
 from autosched.ops import OPERATORS
-from autosched.tir import interp, whole
+from autosched.tir import dtypes, interp, whole
 from autosched.tir.nodes import outputs_of, sites
 from autosched.workloads import prim_func_of
 
-CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
+CASES: list[tuple[str, tuple[Any, ...], Callable[..., Any]]] = [
     ("matmul", (5, 7, 3), lambda a, b: a @ b),
     ("matmul", (1, 1, 1), lambda a, b: a @ b),
     ("matmul_add", (5, 7, 3), lambda a, b, c: a @ b + c),
@@ -51,6 +51,12 @@ CASES: list[tuple[str, tuple[int, ...], Callable[..., Any]]] = [
     ("conv2d_bias_relu", (5, 6, 3, 4, 3, 1, 1), conv_bias_relu),
     ("conv3d", (3, 4, 5, 2, 3, 2, 1, 1), convolve(3, 1, 1)),
     ("depthwise_conv2d", (7, 6, 4, 3, 2, 1), depthwise),
+    # Their last argument is the dtype of the result alone; sums of bytes are exact.
+    ("matmul_mixed", (5, 7, 3, "int8"), lambda a, b: a @ b),
+    ("matmul_mixed", (5, 7, 3, "uint8"), lambda a, b: a @ b),
+    ("conv2d_mixed", (7, 6, 3, 4, 3, 2, 1, 1, 1, "int8"), convolve(2, 2, 1)),
+    ("conv2d_mixed", (8, 8, 4, 6, 3, 2, 2, 2, 1, "uint8"), convolve(2, 2, 2, 2)),
+    ("conv2d_mixed", (6, 6, 4, 6, 3, 1, 1, 1, 2, "int8"), convolve(2, 1, 1, 1, 2)),
     ("max_pool2d", (7, 6, 3, 3, 2, 1), lambda x: windows(x, 3, 2, 1, 1, -9).max(axis=(2, 3))),
     ("conv2d_bn_relu", (5, 6, 3, 4, 3, 1, 1), conv_bn_relu),
     ("conv2d_transpose", (4, 3, 5, 6, 4, 2, 1), transposed(2, 1)),
@@ -98,7 +104,7 @@ def execute(name: str, args: Sequence[Any], inputs: Sequence[Array] | None = Non
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "args", "expected"), CASES)
 def test_against_numpy(
-    name: str, args: tuple[int, ...], expected: Callable[..., Any], dtype: str
+    name: str, args: tuple[Any, ...], expected: Callable[..., Any], dtype: str
 ) -> None:
     full = (*args, 1, 1, dtype) if name in TWO_OPTIONS and len(args) == 7 else (*args, dtype)
     inputs, outputs = execute(name, full)
@@ -119,6 +125,35 @@ def test_integer_matmul(dtype: str) -> None:
     np.testing.assert_array_equal(c, (a.astype("int64") @ b.astype("int64")).astype(dtype))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "out", "tolerance"),
+    [
+        ("float16", "float32", 1e-6),
+        ("float16", "float16", 1e-3),
+        ("bfloat16", "float32", 1e-6),
+        ("bfloat16", "bfloat16", 8e-3),
+    ],
+)
+def test_halves_are_summed_in_float32(dtype: str, out: str, tolerance: float) -> None:
+    """A sum in halves would stand still at 2048, or at 256."""
+    func = prim_func_of("matmul_mixed", (2, 4000, 3, dtype, out))
+    assert [b.dtype for b in func.params] == [dtype, dtype, out]
+    ones = {"float16": np.float16(1), "bfloat16": dtypes.from_float32(1)}
+    a, b = np.full((2, 4000), ones[dtype]), np.full((4000, 3), ones[dtype])
+    found = np.zeros((2, 3), dtypes.array_dtype(out))
+    whole.reference(func, [a, b, found])
+    value = dtypes.to_float32(found) if out == "bfloat16" else found
+    np.testing.assert_allclose(value, 4000, rtol=tolerance)
+
+
+def test_sums_of_bytes_are_those_of_int32() -> None:
+    func = prim_func_of("matmul_mixed", (1, 300, 1, "int8", "int32"))
+    assert [s.block.name for s in sites(func)] == ["matmul"]  # the sums are the result
+    found = np.zeros((1, 1), np.int32)
+    whole.reference(func, [np.full((1, 300), -128, "int8"), np.full((300, 1), -128, "int8"), found])
+    assert found[0, 0] == 300 * 128 * 128
+
+
 def test_layer_norm_of_a_large_mean() -> None:
     """The mean of the squares less the square of the mean would lose every digit here."""
     x = (np.random.default_rng(0).uniform(-1, 1, (3, 64)) + 1000).astype("float32")
@@ -135,7 +170,13 @@ def test_argmax_takes_the_first_of_equals() -> None:
 
 
 def test_weights_are_layout_free() -> None:
-    for name, args in [("matmul", (2, 2, 2)), ("conv2d", (4, 4, 2, 2, 3, 1, 1))]:
+    sizes = (4, 4, 2, 2, 3, 1, 1)
+    for name, args in [
+        ("matmul", (2, 2, 2)),
+        ("matmul_mixed", (2, 2, 2)),
+        ("conv2d", sizes),
+        ("conv2d_mixed", sizes),
+    ]:
         func = prim_func_of(name, args)
         assert func.attr("layout_free") == (func.params[1].name,)
     assert prim_func_of("softmax", (2, 2)).attr("layout_free") is None
@@ -158,11 +199,19 @@ def test_every_operator_is_covered() -> None:
         ("conv2d", (4, 4, 2, 2, 3, 1, -1), "P of conv2d is -1; expected an int >= 0"),
         ("conv2d", (4, 4, 2, 2, 7, 1, 1), "the window of conv2d covers 7 elements along y"),
         ("conv2d", (4, 4, 3, 2, 3, 1, 1, 1, 2), "CI of conv2d is 3, which 2 groups do not divide"),
+        ("conv2d_mixed", (4, 4, 3, 2, 3, 1, 1, 1, 2), "2 groups do not divide 3 and 2 channels"),
+        ("conv2d_mixed", (4, 4, 2, 2, 7, 1, 1), "the window of conv2d covers 7 elements along y"),
+        ("matmul_mixed", (1, 0, 1), "L of matmul_mixed is 0; expected an int >= 1"),
+        (
+            "matmul_mixed",
+            (2, 2, 2, "float32"),
+            "dtype of matmul_mixed is 'float32'; expected one of float16, bfloat16, int8, uint8",
+        ),
         ("conv2d_transpose", (1, 9, 1, 1, 4, 2, 2), "cuts off all of the 4 elements along H"),
         ("conv2d_capsule", (4, 4, 1, 1, 3, 1, 1, 0), "CAP of conv2d_capsule is 0"),
         ("max_pool2d", (2, 9, 1, 5, 1, 1), "the window of max_pool2d covers 5 elements along H"),
     ],
 )
-def test_refusals(name: str, args: tuple[int, ...], message: str) -> None:
+def test_refusals(name: str, args: tuple[Any, ...], message: str) -> None:
     with pytest.raises(WorkloadError, match=re.escape(message)):
         prim_func_of(name, args)

@@ -403,7 +403,7 @@ _schedule_door(
 )
 _schedule_door("set_scope", lambda s, b, c: (s.set_scope, b, 0, "local"))
 _schedule_door("storage_align", lambda s, b, c: (s.storage_align, b, 0, 0, 32, 8))
-_schedule_door("double_buffer", lambda s, b, c: (s.double_buffer, b))
+_schedule_door("double_buffer", lambda s, b, c: (s.double_buffer, b, 3))
 _schedule_door("replay", lambda s, b, c: (at.Schedule(FUNC).replay, s.trace))
 _schedule_door("trace.apply", lambda s, b, c: (s.trace.apply, FUNC, {}))
 _schedule_door("trace.bind", lambda s, b, c: (_decided().bind, {"x": 2}))

@@ -78,6 +78,7 @@ SMALL = {
     "layer_norm": (4, 4), "transpose_batch_matmul": (4, 2, 4), "max_pool2d": (8, 8, 4, 2, 2, 0),
     "argmax": (4, 4), "cumsum": (4, 4), "rnn": (2, 2, 2, 2), "lstm": (2, 2, 2, 2),
     "gru": (2, 2, 2, 2),
+    "matmul_mixed": (4, 4, 4, "float16"), "conv2d_mixed": (8, 8, 4, 4, 3, 1, 1, 1, 1, "int8"),
 }  # fmt: skip
 for n, args in SMALL.items():
     door(f"ops.{n}")(lambda n=n, args=args: (getattr(ops, n), *args, "float32"))

@@ -135,7 +135,17 @@ OF_LOOPS: dict[str, Case] = {
     "split axis, no divisor": (
         add_one,
         lambda s: s.split_axis(s.get_block("B"), 0, 3),
-        "expected a divisor of the extent 16 of axis vi",
+        "expected a divisor of the extent 16 of axis vi, not 1; found 3",
+    ),
+    "split axis, by one": (
+        add_one,
+        lambda s: s.split_axis(s.get_block("B"), 0, 1),
+        "expected a divisor of the extent 16 of axis vi, not 1; found 1",
+    ),
+    "split axis, by more than all": (
+        add_one,
+        lambda s: s.split_axis(s.get_block("B"), 0, 32),
+        "expected a divisor of the extent 16 of axis vi, not 1; found 32",
     ),
     "split axis, split loop": (
         add_one,

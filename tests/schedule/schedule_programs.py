@@ -104,6 +104,22 @@ def padded_conv(h: int = 9, c: int = 3, f: int = 5, dtype: str = "float32") -> P
     return te.create_prim_func([x, w, relu])
 
 
+def windows(n: int = 5, window: int = 3, step: int = 2) -> PrimFunc:
+    """C[i] = sum of A[i * step + k] * B[k]; D = C + 1."""
+    a = te.placeholder(((n - 1) * step + window,), name="A")
+    b = te.placeholder((window,), name="B")
+    k = te.reduce_axis((0, window), name="k")
+    c = te.compute((n,), lambda i: te.sum(a[i * step + k] * b[k], axis=k), name="C")
+    return te.create_prim_func([a, b, te.compute((n,), lambda i: c[i] + 1.0, name="D")])
+
+
+def reversed_rows(n: int = 6) -> PrimFunc:
+    """C[i] = A[n - 1 - i] * 2; D = C + 1."""
+    a = te.placeholder((n,), name="A")
+    c = te.compute((n,), lambda i: a[n - 1 - i] * 2.0, name="C")
+    return te.create_prim_func([a, te.compute((n,), lambda i: c[i] + 1.0, name="D")])
+
+
 def padded_inside() -> PrimFunc:
     """Windows over a vector, padding written inside the sum."""
     a, w = te.placeholder((8,), name="A"), te.placeholder((3,), name="W")

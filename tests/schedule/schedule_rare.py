@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedule_fuzz import INTRIN, Action, Choices, drawn_block, drawn_loop
+from schedule_fuzz import INTRIN, Action, Choices, drawn_block, drawn_decision, drawn_loop
 
 from autosched.errors import ScheduleError
 from autosched.schedule import LoopRV, Schedule
@@ -98,6 +98,15 @@ def roll(sch: Schedule, c: Choices) -> None:
         sch.vectorize(sch.get_loops(first)[-1])
 
 
+def _fetch_ahead(sch: Schedule, c: Choices) -> None:
+    """A copy in shared memory that some step of its consumer is fetched ahead into."""
+    block = drawn_block(sch, c)
+    reads = sch.get(block).reads
+    copy = sch.cache_read(block, c.next(len(reads) or 1), "shared")
+    sch.compute_at(copy, c.of(sch.get_loops(block) or [LoopRV(-1)]))
+    sch.double_buffer(copy, drawn_decision(sch, 1 + c.next(9)) if c.next(4) else 2)
+
+
 FUNCTION = "fuzz_dot_2x2_by_function"
 TensorIntrin.register(
     FUNCTION,
@@ -146,6 +155,7 @@ MORE: tuple[Action, ...] = (
     _pad_einsum,
     pad_read,
     roll,
+    _fetch_ahead,
     lambda s, c: s.blockize(drawn_loop(s, c)),
     lambda s, c: s.add_unit_loop(drawn_loop(s, c) if c.next(2) else drawn_block(s, c)),
 )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from schedule_outcome import assert_same_program
 
 import autosched as at
 from autosched.errors import ScheduleError
 from autosched.lowering.lower import lower
-from autosched.schedule import Schedule
+from autosched.schedule import BlockRV, Decision, Schedule
+from autosched.schedule.population import candidate
 from autosched.script import parse_func
 from autosched.tir import interp
+from autosched.tir.annotations import copies_of
 from autosched.tir.nodes import PrimFunc, loops_of, sites
 
 
@@ -88,3 +93,67 @@ def test_double_buffer_scope_is_double_buffer_where_memory_is_shared() -> None:
     sch.annotate(copy, "double_buffer_scope", 0)
     (copied,) = [s.block for s in sites(sch.func) if s.block.name == sch.get(copy).name]
     assert dict(copied.annotations) == {"double_buffer": True}
+
+
+def shared_tile(sch: Schedule) -> BlockRV:
+    """A copy of A in shared memory, fetched step by step."""
+    (block,) = sch.get_blocks()
+    i, j, k = sch.get_loops(block)
+    steps, _ = sch.split(k, [None, 4])
+    sch.reorder(steps, i, j)
+    copy = sch.cache_read(block, 0, "shared")
+    sch.compute_at(copy, steps)
+    return copy
+
+
+@pytest.mark.parametrize("copies", [None, 2, 3, 8])
+def test_a_double_buffer_of_any_number_is_printed_and_replayed(copies: int | None) -> None:
+    func = matmul()
+    sch = Schedule(func)
+    copy = shared_tile(sch)
+    sch.double_buffer(copy, copies)
+    assert dict(sch.get(copy).annotations) == {"double_buffer": copies or True}
+    assert parse_func(sch.func.script()).same(sch.func)
+    again = Schedule(func)
+    again.replay(sch.trace)
+    assert again.func.same(sch.func)
+    text = sch.trace.as_python()
+    assert (
+        text.splitlines()[-1]
+        == f"    sch.double_buffer({copy}{f', {copies}' * (copies is not None)})"
+    )
+    names: dict[str, Any] = {}
+    exec(text, names)
+    fresh = Schedule(func)
+    names["apply"](fresh)
+    assert fresh.func.same(sch.func)
+    by_hand = Schedule(func)
+    by_hand.annotate(shared_tile(by_hand), "double_buffer", copies or True)
+    assert by_hand.func.same(sch.func)
+
+
+def test_how_many_buffers_may_be_decided() -> None:
+    """For one program, or for a population."""
+    func = matmul()
+    sch = Schedule(func, {"stages": np.array([2, 3, 8])})
+    copy = shared_tile(sch)
+    sch.double_buffer(copy, Decision("stages"))
+    np.testing.assert_array_equal(copies_of(sch.get(copy)), [2, 3, 8])
+    for n, stages in enumerate((2, 3, 8)):
+        alone = sch.trace.apply(func, {"stages": stages})
+        assert copies_of(alone.get("A_shared")) == stages
+        assert_same_program(candidate(sch.func, n), alone.func)
+    with pytest.raises(ScheduleError, match="expected 2 to 8 copies, found 9"):
+        sch.trace.apply(func, {"stages": 9})
+
+
+@pytest.mark.parametrize("copies", [0, 1, 9, -2, True, 2.0, "3", (3,)])
+def test_no_number_of_buffers(copies: Any) -> None:
+    sch = Schedule(matmul())
+    copy = shared_tile(sch)
+    with pytest.raises(ScheduleError, match=r"expected 2 to 8 copies|copies is an int"):
+        sch.double_buffer(copy, copies)
+    if copies is not True:
+        with pytest.raises(ScheduleError, match="how many, 2 to 8"):
+            sch.annotate(copy, "double_buffer", copies)
+    assert "double_buffer" not in sch.func.script()

@@ -22,6 +22,7 @@ from schedule_programs import (
     row_sum,
     softmax,
     tile_matmul,
+    windows,
 )
 from tensor_programs import dot_matmul, tile
 
@@ -62,6 +63,12 @@ def split_axis(s: Schedule) -> None:
     s.parallel(outer)
     s.reorder(s.get_loops(block)[-1], inner)
     s.reverse_compute_at(s.get_block("D"), outer)
+
+
+def split_axis_whole(s: Schedule) -> None:
+    """A tile of all points: a loop of one iteration around it."""
+    one, all_of_it = s.split_axis(s.get_block("C"), 1, 6)
+    s.reorder(one, s.get_loops(s.get_block("C"))[0], all_of_it)
 
 
 def reorder(s: Schedule) -> None:
@@ -236,6 +243,11 @@ def pad_axis(s: Schedule) -> None:
     s.pad_axis(j, 8)
 
 
+def pad_axis_of_windows(s: Schedule) -> None:
+    """Of a part of an index: what is read is longer by two elements for each more."""
+    s.pad_axis(s.get_loops(s.get_block("C"))[0], 4)
+
+
 def parallel_scan(s: Schedule) -> None:
     """Chunks of four of twelve steps, in parallel."""
     step = s.get_block("step")
@@ -352,6 +364,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "split": (add_one(), split),
     "split_tail": (add_one(13), split_tail),
     "split_axis": (grouped(), split_axis),
+    "split_axis_whole": (grouped(), split_axis_whole),
     "reorder": (matmul(4, 5, 3), reorder),
     "fuse": (matmul(4, 5, 3), fuse),
     "kinds": (matmul(4, 5, 3), kinds),
@@ -378,6 +391,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "transform_layout_fused": (matmul_add(5, 7, 3), transform_layout_fused),
     "transform_layout_padded": (matmul_add(5, 7, 3), transform_layout_padded),
     "pad_axis": (matmul_add(5, 7, 3), pad_axis),
+    "pad_axis_of_windows": (windows(), pad_axis_of_windows),
     "parallel_scan": (cumsum(13, 3, "int32"), parallel_scan),
     "single_pass_scan": (cumsum(13, 3, "int32"), single_pass_scan),
     "tensorize": (dot_matmul(VNNI, 12, 32, 8), tensorize),

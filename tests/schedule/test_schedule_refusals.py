@@ -18,14 +18,17 @@ from schedule_outcome import assert_same_program
 from schedule_programs import (
     add_one,
     argmax,
+    grouped,
     matmul,
     matmul_add,
     outer_product,
     padded_after,
     padded_conv,
+    reversed_rows,
     row_sum,
     softmax,
     squared,
+    windows,
 )
 
 from autosched.errors import NotBatchable, ScheduleError
@@ -171,6 +174,21 @@ CASES: dict[str, Case] = OF_LOOPS | {
         matmul,
         lambda s: s.pad_axis(s.split(loops(s, "C")[2], [None, 4])[0], 3),
         "is not that of one whole axis; pad before splitting",
+    ),
+    "pad what windows slide along": (
+        windows,
+        lambda s: s.pad_axis(loops(s, "C")[1], 4),
+        "vk is no bare index of one dimension of A",
+    ),
+    "pad what is read backwards": (
+        reversed_rows,
+        lambda s: s.pad_axis(loops(s, "C")[0], 5),
+        "vi is no bare index of one dimension of A",
+    ),
+    "pad what is read by parts": (
+        grouped,
+        lambda s: s.pad_axis(loops(s, "C")[1], 4),
+        "vj is no bare index of one dimension of A",
     ),
     "pad what is no sum of products": (
         row_sum,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import pytest
+from gpu_run import check_kernels
 from sketch_workloads import (
     conv2d_bn_relu,
     double_matmul,
@@ -23,13 +23,10 @@ from sketch_workloads import (
 )
 
 import autosched as at
-from autosched.codegen.gpu.lookback import shared_bytes
 from autosched.codegen.gpu.lower import kernels_of
-from autosched.codegen.gpu.reduce import exchange_bytes
 from autosched.errors import CodegenError
 from autosched.lowering.lower import lower
 from autosched.ops import OPERATORS
-from autosched.schedule import Schedule
 from autosched.script.parser import parse
 from autosched.search.analysis import analyse
 from autosched.search.evaluate import legal
@@ -42,7 +39,7 @@ from cost_model.evaluation import evaluator_of
 from cost_model.features import store_features
 
 CUDA, OPENCL = at.Target("cuda -arch=sm_90"), at.Target("opencl")
-SMALL: dict[str, tuple[int, ...]] = {
+SMALL: dict[str, tuple[int | str, ...]] = {
     "matmul": (45, 37, 53),
     "matmul_add": (45, 37, 53),
     "batch_matmul": (2, 19, 24, 15),
@@ -59,6 +56,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "conv2d_transpose": (4, 3, 5, 6, 4, 2, 1),
     "conv3d": (3, 4, 5, 2, 3, 2, 1, 1),
     "depthwise_conv2d": (17, 16, 8, 3, 2, 1),
+    "matmul_mixed": (45, 37, 53, "float16"),
+    "conv2d_mixed": (5, 19, 34, 12, 3, 1, 1, 1, 1, "int8"),
     "max_pool2d": (17, 16, 8, 3, 2, 1),
     "winograd_conv2d": (8, 6, 3, 2, 1),
     "norm": (37, 19),
@@ -124,27 +123,6 @@ def space_of(name: str, target: at.Target) -> Space:
     return generate_space(prim_func_of(name, (*SMALL[name], "float32")), target)
 
 
-def check_kernels(schedule: Schedule, target: at.Target) -> bool:
-    """Hold the analysis of a candidate against its kernels; whether it is valid."""
-    found = analyse(schedule.func, target)
-    if not found.valid:
-        return False
-    limits = limits_of(target)
-    program = kernels_of(lower(schedule.func), limits)  # refuses races and what exceeds the limits
-    kernels = [k for k in program.kernels if not k.name.endswith("_reset")]
-    assert len(kernels) == len(found.kernels)
-    for mine, real in zip(found.kernels, kernels, strict=True):
-        assert float(mine.blocks) == prod(real.grid)
-        assert float(mine.threads) == prod(real.block)
-        if real.lookback is not None:
-            assert float(mine.shared_bytes) == shared_bytes(real.lookback, prod(real.block))
-        asked = sum(b.scope == "shared" for b in real.shared)
-        exchanged = exchange_bytes(real, 1)
-        if asked and not any(s.block.name.startswith("step") for s in real.sites()):
-            assert float(mine.shared_bytes) == real.shared_bytes + exchanged
-    return True
-
-
 def test_every_operator_has_sizes_here() -> None:
     assert set(SMALL) == set(OPERATORS)
 
@@ -152,10 +130,10 @@ def test_every_operator_has_sizes_here() -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_defaults_and_random_candidates_are_what_the_analysis_says(name: str) -> None:
     space = space_of(name, OPENCL)
-    assert check_kernels(space.schedule(*space.default()), OPENCL)
+    assert check_kernels(space.schedule(*space.default()).func, OPENCL)
     drawn = space.sample(np.random.default_rng(0), 4)
     for k in range(len(drawn)):
-        check_kernels(space.schedule(*space.candidate(drawn, k)), OPENCL)
+        check_kernels(space.schedule(*space.candidate(drawn, k)).func, OPENCL)
 
 
 @pytest.mark.long
@@ -165,15 +143,17 @@ def test_many_random_candidates_are_what_the_analysis_says(name: str) -> None:
         space = space_of(name, target)
         drawn = space.sample(np.random.default_rng(1), 8)
         ok = [
-            check_kernels(space.schedule(*space.candidate(drawn, k)), target)
+            check_kernels(space.schedule(*space.candidate(drawn, k)).func, target)
             for k in range(len(drawn))
         ]
         assert sum(ok) >= len(ok) // 4
 
 
-LARGE: dict[str, tuple[int, ...]] = {
+LARGE: dict[str, tuple[int | str, ...]] = {
     "matmul": (512, 512, 512),
     "conv2d": (56, 56, 64, 64, 3, 1, 1),
+    "matmul_mixed": (512, 512, 512),
+    "conv2d_mixed": (56, 56, 64, 64, 3, 1, 1, 1, 1, "int8", "int32"),
     "softmax": (4096, 1000),
     "mul_add_relu": (1000, 1000),
     "depthwise_conv2d": (56, 56, 64, 3, 1, 1),
@@ -217,7 +197,7 @@ def test_rows_that_threads_read_across_may_be_padded() -> None:
             np.testing.assert_allclose(of_one, [float(x) for x in wanted], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["matmul", "conv2d", "softmax", "mul_add_relu"])
+@pytest.mark.parametrize("name", ["matmul", "conv2d", "matmul_mixed", "softmax", "mul_add_relu"])
 def test_populations_are_scored_by_a_tape(name: str) -> None:
     space = generate_space(prim_func_of(name, LARGE[name]), CUDA)
     evaluator = evaluator_of(space)

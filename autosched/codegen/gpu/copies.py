@@ -3,16 +3,18 @@ while their thread goes on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from autosched.codegen.gpu.across import ReductionWriter
 from autosched.codegen.gpu.double import AHEAD, IN_STEP
 from autosched.codegen.gpu.exprs import Exprs
-from autosched.codegen.gpu.vectors import Vectors, is_vector
+from autosched.codegen.gpu.vectors import Vectors, condition_of, copied_by, is_vector
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
-from autosched.tir.nodes import Access, Block, Buffer, For
+from autosched.tir.annotations import copies_of
+from autosched.tir.expr import Expr, Var
+from autosched.tir.nodes import Access, Block, Buffer, For, Node, sites
 from autosched.tir.simplify import substitute_loops
 
 
@@ -30,6 +32,17 @@ class CopyWriter(ReductionWriter):
         loops = (x for s in self.kernel.sites() for x in s.loops)
         return bool(self.dialect.asynchronous) and any(in_step(x) for x in loops)
 
+    @cached_property
+    def on_the_way(self) -> set[Buffer]:
+        """What fetches for later steps read."""
+        fetching = (s for s in self.kernel.sites() if any(in_step(x) for x in s.loops))
+        return {a.buffer for s in fetching for a in s.block.reads}
+
+    @cached_property
+    def by_groups(self) -> bool:
+        """Whether warpgroups multiply what others have written to shared memory."""
+        return bool(self.swizzled)
+
     def stays(self, v: Vectors, start: Affine, condition: Expr | None, source: Access) -> bool:
         """Whether the lanes of a copy are neighbours at their source, and there under a condition
         that is the same for all."""
@@ -38,7 +51,7 @@ class CopyWriter(ReductionWriter):
         if not is_vector(place, v.block, v.loop, v.width, extents, self.dialect):
             return False
         blocks = [block_at(v.block, v.loop.var, start + lane) for lane in range(v.width)]
-        texts = {self.exprs(b).text(c)[0] for b in blocks if (c := _condition(b)) is not None}
+        texts = {self.exprs(b).text(c)[0] for b in blocks if (c := condition_of(b)) is not None}
         return condition is None or len(texts) == 1
 
     def padded(self, v: Vectors, first: Exprs, condition: Expr, source: Access) -> None:
@@ -73,36 +86,21 @@ class CopyWriter(ReductionWriter):
         source, target = copied[1].buffer, block.writes[0].buffer
         nbytes = width * dtypes.itemsize(target.dtype)
         fits = source.dtype == target.dtype and target.scope == "shared" and nbytes in (4, 8, 16)
+        if target in self.on_the_way:  # read in the same step, before its group is waited for
+            return ""
         if not fits or source in self.written or source not in self.kernel.params:
             return ""
         return f"copy_{nbytes}"
 
 
-def copied_by(block: Block) -> tuple[Expr | None, Access] | None:
-    """(the condition under which there is something to copy, else zeros; what is copied) of a block
-    that only copies: None for always, and for another block."""
-    body = block.body[0]
-    if len(block.body) != 1 or len(block.writes) != 1:
-        return None
-    if isinstance(body, Slot):
-        return None, block.reads[body.index]
-    condition = _condition(block)
-    if condition is None or not isinstance(body, Call) or not isinstance(body.args[1], Slot):
-        return None
-    if block.writes[0].buffer.dtype in ("bool", "bfloat16", "float16"):
-        return None
-    return condition, block.reads[body.args[1].index]
-
-
-def _condition(block: Block) -> Expr | None:
-    """Of a body `if_then_else(condition on axes, element, 0)`."""
-    body = block.body[0]
-    if not isinstance(body, Call) or body.op != "if_then_else":
-        return None
-    condition, value, other = body.args
-    zero = isinstance(other, Const) and str(other.value) in ("0", "0.0")
-    plain = not any(isinstance(e, Slot) for e in walk(condition))
-    return condition if zero and plain and isinstance(value, Slot) else None
+def fetched_in(nodes: Sequence[Node]) -> tuple[int, int, int]:
+    """Of the body of a loop of steps: (the first node that fetches for a later step, the last one,
+    between how many buffers that alternates); (-1, -1, 0) if none does."""
+    found = [n for n, x in enumerate(nodes) if isinstance(x, For) and in_step(x)]
+    if not found:
+        return -1, -1, 0
+    copies = max(int(copies_of(s.block)) for n in found for s in sites(nodes[n]))
+    return found[0], found[-1], copies
 
 
 def in_step(loop: For) -> bool:

@@ -50,12 +50,21 @@ class Dialect:
     """The number, from 0 up, that an address in global memory counts: one after the other."""
     fence: str
     """What is written before is seen before what is written after it; likewise what is read."""
+    copied_lanes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Greater widths in which elements of a stored type are copied, as `copied_vector`."""
+    copied_vector: str = ""
     shuffle: bool = False
     """Whether the threads of a warp can exchange values."""
     asynchronous: Mapping[str, str] = field(default_factory=dict)
     """Helpers `copy_16(to, from)`, `copy_8` and `copy_4` that begin a copy from global to shared
     memory, with `_where` in their names of zeros unless their third argument holds, and
-    `copied()`, which waits for those of this thread; empty where there are none."""
+    `copied()`, which waits for those of this thread; `commit()`, which ends a group of them, and
+    `copied_but_1()` and so on, which wait for all but so many groups. Empty where there are none.
+    """
+    warp: Callable[[str], str | None] = lambda name: None
+    """Helpers, by name, of what the threads of a warp do together: `ldmatrix_x2(to, from)` and
+    `_x4`, which load matrices of 8 rows of 16 bytes, `_trans` in their names transposed; products
+    by the names of their intrinsics, `(c0, c1, c2, c3, a, b)`; and those of warpgroups."""
 
     def value_type(self, dtype: str) -> str:
         """The C type of a value."""

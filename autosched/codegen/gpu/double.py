@@ -2,7 +2,8 @@
 
 The first step's elements are fetched before the loop; in the loop the threads fetch those of the
 next step and compute this one, so that one barrier a step is enough (`barriers.py` finds out by
-itself).
+itself). With more than two buffers more steps are fetched before the loop, and those that are
+fetched in a step are as many steps ahead.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import replace
 from autosched.errors import CodegenError
 from autosched.schedule.annotate import STEPS
 from autosched.tir.affine import Affine, Digit
-from autosched.tir.annotations import DOUBLE_BUFFER
+from autosched.tir.annotations import copies_of
 from autosched.tir.expr import Var
+from autosched.tir.intrin import warp_code
 from autosched.tir.nodes import (
     Access,
     Block,
@@ -28,7 +30,6 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.simplify import substitute_loops
 
-COPIES = 2
 SHORT = 6
 """Steps of a loop up to which it is made one with the loop around it: to wait for a fetch each time
 it begins costs more than places that are computed anew in each step."""
@@ -44,9 +45,9 @@ def double_buffers(root: Node) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
     Raises CodegenError where what a step needs cannot be fetched in the step before.
     """
     marked = {
-        a.buffer
+        a.buffer: int(copies_of(s.block))
         for s in sites(root)
-        if s.block.annotation(DOUBLE_BUFFER, False)
+        if int(copies_of(s.block)) > 1
         for a in s.block.writes
         if a.buffer.scope == "shared"
     }
@@ -75,7 +76,7 @@ def _one_loop(node: Node, marked: Collection[Buffer]) -> Node:
 
 
 class _Doubling:
-    def __init__(self, marked: set[Buffer]) -> None:
+    def __init__(self, marked: Mapping[Buffer, int]) -> None:
         self.marked = marked
         self.found: dict[Var, list[Buffer]] = {}
         """Buffers by the variable of the loop of steps that holds them."""
@@ -94,15 +95,28 @@ class _Doubling:
         allocs += tuple(b for _, buffers in parts for b in buffers)
         loop = replace(node, body=body, allocs=allocs)
         mine = self.found.get(node.var, [])
-        return _alternating(loop, mine) if mine else ((loop,), ())
+        copies = {self.marked[b] for b in mine}
+        if len(copies) > 1:
+            names = ", ".join(f"{b.name} {self.marked[b]}" for b in mine)
+            raise CodegenError(
+                f"what is fetched for steps of loop {node.var.name} alternates between different "
+                f"numbers of buffers ({names}); expected one number for all"
+            )
+        return _alternating(loop, mine, *copies) if mine else ((loop,), ())
 
 
-def _alternating(loop: For, mine: Sequence[Buffer]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
-    """The fetching of the first step, then `loop`, and the buffers of both."""
+def _alternating(
+    loop: For, mine: Sequence[Buffer], copies: int
+) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """The fetching of the first steps, then `loop`, and the buffers of both."""
     ahead = _fetching(loop, mine)
-    wide = {b: _twice(b) for b in mine}
-    first, following = Affine(0), Affine.of(loop.var) + 1
-    before = tuple(_at(x, loop.var, first, wide, BEFORE) for x in ahead)
+    wide = {b: _wide(b, copies) for b in mine}
+    following = Affine.of(loop.var) + (copies - 1)
+    before = tuple(
+        _at(x, loop.var, Affine(first), wide, BEFORE)
+        for first in range(min(copies - 1, int(loop.extent)))
+        for x in ahead
+    )
     exists = Predicate(following, loop.extent)
     fetches = tuple(
         map_blocks(_at(x, loop.var, following, wide, IN_STEP), lambda b: _where(b, exists))
@@ -114,7 +128,16 @@ def _alternating(loop: For, mine: Sequence[Buffer]) -> tuple[tuple[Node, ...], t
         if x not in ahead
     )
     around = (*loop.allocs, *wide.values())
-    return (*before, replace(loop, body=(*fetches, *others), allocs=())), around
+    # Warpgroups compute while the threads go on, and fetch; for the very next step that is late.
+    late = copies > 2 and _runs_on(others)
+    body = (*others, *fetches) if late else (*fetches, *others)
+    return (*before, replace(loop, body=body, allocs=())), around
+
+
+def _runs_on(nodes: Sequence[Node]) -> bool:
+    """Whether the one node is products of warpgroups, which are waited for at the end of a step."""
+    codes = [warp_code(x) for node in nodes for s in sites(node) for x in s.loops]
+    return len(nodes) == 1 and any(code is not None and code.warps > 1 for code in codes)
 
 
 def _fetching(loop: For, mine: Sequence[Buffer]) -> list[Node]:
@@ -156,9 +179,9 @@ def _lives_in(node: Node, b: Buffer) -> bool:
     return isinstance(node, For) and (b in node.allocs or any(_lives_in(x, b) for x in node.body))
 
 
-def _twice(b: Buffer) -> Buffer:
+def _wide(b: Buffer, copies: int) -> Buffer:
     align = tuple((axis + 1, factor, offset) for axis, factor, offset in b.align)
-    return replace(b, shape=(COPIES, *b.shape), align=align)
+    return replace(b, shape=(copies, *b.shape), align=align)
 
 
 def _at(node: Node, v: Var, step: Affine, wide: Mapping[Buffer, Buffer], where: str) -> Node:
@@ -176,12 +199,15 @@ def _at(node: Node, v: Var, step: Affine, wide: Mapping[Buffer, Buffer], where: 
 
 
 def _through(block: Block, wide: Mapping[Buffer, Buffer], step: Affine) -> Block:
-    """The block with its accesses of doubled buffers in the half of a step."""
-    half = Affine.of(Digit(step, 1, COPIES)) if step.terms else Affine(step.const % COPIES)
+    """The block with its accesses of the buffers that alternate in that of a step."""
 
     def access(a: Access) -> Access:
         found = wide.get(a.buffer)
-        return a if found is None else Access(found, (half, *a.indices))
+        if found is None:
+            return a
+        copies = int(found.shape[0])
+        turn = Affine.of(Digit(step, 1, copies)) if step.terms else Affine(step.const % copies)
+        return Access(found, (turn, *a.indices))
 
     if not any(a.buffer in wide for a in (*block.reads, *block.writes)):
         return block

@@ -62,8 +62,10 @@ def generate(func: PrimFunc, target: Target) -> GPUArtifact:
 def source_in(func: PrimFunc, target: Target, language: str) -> str:
     """The kernels of a function that is scheduled for the GPU `target`, in `language`: "cuda" or
     "opencl", whichever of them the target's is. Raises CodegenError."""
-    warp = WARP if language == "cuda" else 1
-    return _printed(func, replace(limits_of(target), warp=warp), language)[1]
+    limits = limits_of(target)
+    if language != "cuda":
+        limits = replace(limits, features=())
+    return _printed(func, replace(limits, warp=WARP if language == "cuda" else 1), language)[1]
 
 
 def _printed(func: PrimFunc, limits: Limits, language: str) -> tuple[Program, str]:

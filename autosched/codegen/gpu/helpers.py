@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autosched.codegen.gpu.dialect import Dialect
+from autosched.errors import CodegenError
 from autosched.tir import dtypes
 
 _SHORT = {
@@ -138,6 +139,15 @@ class Helpers:
     def asynchronous(self, name: str) -> str:
         """`copied`, or `copy_16` and its like."""
         self.found.setdefault(name, self.dialect.asynchronous[name])
+        return name
+
+    def warp(self, name: str) -> str:
+        """`ldmatrix_x4` and its like, or a product of a warp. Raises CodegenError where threads
+        have none."""
+        text = self.dialect.warp(name)
+        if text is None:
+            raise CodegenError(f"{self.dialect.name} has no {name}: schedule without tensorize")
+        self.found.setdefault(name, text)
         return name
 
     def bfloat16(self, name: str) -> str:

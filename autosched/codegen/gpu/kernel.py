@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from autosched.errors import CodegenError
+from autosched.errors import CodegenError, ScheduleError
 from autosched.tir.dtypes import itemsize
+from autosched.tir.intrin import KEY as TENSORIZED
+from autosched.tir.intrin import TensorIntrin, warp_code
+from autosched.tir.intrin_code import WarpCode
 from autosched.tir.nodes import Block, Buffer, For, Node, Site, allocated, sites
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ class Limits:
     """Largest extents of single axes, where they are less than the whole allows."""
     static_bytes: int | None = None
     """The most shared memory that a block has without asking for more at the launch; None: all."""
+    features: tuple[str, ...] = ()
+    """Instructions beside those of all devices, by `TensorIntrin.features`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +98,27 @@ def buffer_bytes(b: Buffer) -> int:
     return int(allocated(b.shape, b.align)) * itemsize(b.dtype)
 
 
-SHARED_ALIGN = 16
-"""Bytes that arrays in shared memory begin at multiples of."""
+SHARED_ALIGN, SWIZZLE_ALIGN = 16, 1024
+"""Bytes that arrays in shared memory begin at multiples of, and those that are swizzled."""
+
+
+def swizzled_in(kernel: Kernel) -> frozenset[Buffer]:
+    """The shared arrays that products of warpgroups read."""
+    found: set[Buffer] = set()
+    for s in kernel.sites():
+        codes = [warp_code(x) for x in s.loops]
+        if any(code is not None and code.warps > 1 for code in codes):
+            found |= {a.buffer for a in s.block.reads if a.buffer.scope == "shared"}
+    return frozenset(found)
 
 
 def shared_offsets(kernel: Kernel) -> list[int]:
     """Where each of the arrays in `shared` begins in memory that a launch asks for, and where they
     end."""
     found = [0]
+    align = SWIZZLE_ALIGN if swizzled_in(kernel) else SHARED_ALIGN
     for b in kernel.shared:
-        found.append(-(-(found[-1] + buffer_bytes(b)) // SHARED_ALIGN) * SHARED_ALIGN)
+        found.append(-(-(found[-1] + buffer_bytes(b)) // align) * align)
     return found
 
 
@@ -130,6 +146,22 @@ def check_limits(kernel: Kernel, limits: Limits, extra_bytes: int = 0) -> None:
             f"kernel {kernel.name} needs {needed} bytes of shared memory ({parts}); the target "
             f"has {limits.shared_bytes} a block: compute what is shared in smaller pieces"
         )
+
+
+def check_intrinsic(site: Site, limits: Limits) -> None:
+    """Raise CodegenError if a block is marked with an intrinsic that the device has not."""
+    for name in (str(m) for x in site.loops if (m := x.annotation(TENSORIZED)) is not None):
+        try:
+            intrin = TensorIntrin.get(name)
+        except ScheduleError as e:
+            raise CodegenError(f"block {site.block.name} is marked as an intrinsic: {e}") from e
+        lacks = sorted(intrin.features.difference(limits.features))
+        if lacks or not isinstance(intrin.implementation, WarpCode):
+            raise CodegenError(
+                f"block {site.block.name} uses the tensor intrinsic {name}, which needs "
+                f"{', '.join(lacks) or 'a CPU'}; the target lacks it: build for one that has it, "
+                "or schedule the block without tensorize"
+            )
 
 
 def _times(extents: Sequence[int]) -> str:

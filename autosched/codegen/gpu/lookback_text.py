@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from math import prod
 
 from autosched.codegen.gpu.across import number_of
-from autosched.codegen.gpu.copies import CopyWriter, block_at
+from autosched.codegen.gpu.copies import block_at
 from autosched.codegen.gpu.kernel import BLOCKS, THREADS
 from autosched.codegen.gpu.lookback import WINDOW, Lookback, column, parts
+from autosched.codegen.gpu.wgmma import GroupWriter
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
@@ -18,7 +19,7 @@ ALONE, WITH_ALL = 1, 2
 """Marks: of what a tile comes to by itself, and with all before it."""
 
 
-class LookbackWriter(CopyWriter):
+class LookbackWriter(GroupWriter):
     """Writes kernels that scan in a single pass."""
 
     def ticket(self) -> str:

@@ -18,8 +18,10 @@ from autosched.codegen.gpu.kernel import (
     Kernel,
     Limits,
     buffer_bytes,
+    check_intrinsic,
     check_limits,
     shared_offsets,
+    sites_in,
 )
 from autosched.codegen.gpu.lookback import (
     is_single_pass,
@@ -64,6 +66,8 @@ def kernels_of(func: PrimFunc, limits: Limits) -> Program:
                 f"{b.name} has the scope {b.scope!r} and is used outside of any one loop; compute "
                 "it at a loop of its consumer that is bound, or inside of one"
             )
+    for site in sites_in(func.body, ()):
+        check_intrinsic(site, limits)
     kernels: list[Kernel] = []
     spaces: list[Buffer] = []
     for n, root in enumerate(func.body):
@@ -117,6 +121,7 @@ def _kernel(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[Kern
     check_limits(kernel, limits, exchanged)
     if limits.static_bytes is not None and kernel.shared_bytes + exchanged > limits.static_bytes:
         kernel = replace(kernel, dynamic_bytes=shared_offsets(kernel)[-1])
+        check_limits(kernel, limits, exchanged + kernel.dynamic_bytes - kernel.shared_bytes)
     return kernel, own
 
 

@@ -17,6 +17,7 @@ from autosched.tir.affine import Affine, Extents, Int, always
 from autosched.tir.apart import injective
 from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Var
+from autosched.tir.intrin import KEY as TENSORIZED
 from autosched.tir.nodes import Block, For, Iter, Node, Predicate, Site, kind_vars, sites
 from autosched.tir.scatter import moved_by, scatters
 from autosched.tir.simplify import prune_reads, substitute_loops
@@ -193,7 +194,8 @@ def _initial(site: Site, root: For, extents: Extents) -> Node | None:
     values = {v: Affine.of(w) for v, w in copies.items()}
     node: Node = _setting(block, spatial, moving, values)
     for x in reversed(others):
-        node = For(copies[x.var], x.extent, (node,), x.kind)
+        kind = x.kind if x.annotation(TENSORIZED) is None else "unrolled"  # registers of a warp
+        node = For(copies[x.var], x.extent, (node,), kind)
     return node
 
 

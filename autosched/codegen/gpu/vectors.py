@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.codegen.gpu.dialect import Dialect
-from autosched.tir.affine import Affine, Atom, Digit, Int, always
-from autosched.tir.expr import Slot, Var, walk
+from autosched.tir.affine import Affine, Atom, Digit, Int, always, same_int
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.nodes import Access, Block, For, Predicate, strides
 
 MAX_BYTES = 16
@@ -25,16 +25,25 @@ class Vectors:
 
 
 def vectors_of(
-    loop: For, extents: Mapping[Var, Int], dialect: Dialect, known: Sequence[Predicate]
+    loop: For,
+    extents: Mapping[Var, Int],
+    dialect: Dialect,
+    known: Sequence[Predicate],
+    copies: bool = True,
 ) -> Vectors | None:
-    """How `loop` runs in vectors; None if its stores are not neighbours at an aligned place."""
+    """How `loop` runs in vectors; None if its stores are not neighbours at an aligned place.
+    `copies`: whether what only copies may go in vectors of more lanes than are computed with."""
     if len(loop.body) != 1 or not isinstance(loop.body[0], Block):
         return None
     block = loop.body[0]
     if block.reducer is not None or len(block.writes) != 1:
         return None
     store = block.writes[0]
-    for width in dialect.lanes(dialect.stored_type(store.buffer.dtype)):
+    widths = dialect.lanes(dialect.stored_type(store.buffer.dtype))
+    if copies and copied_by(block) is not None:
+        wide = dialect.copied_lanes.get(dialect.stored_type(store.buffer.dtype), ())
+        widths = (*(n for n in wide if same_int(loop.extent, n)), *widths)
+    for width in widths:
         if not always(loop.extent % width == 0) or not is_vector(
             store, block, loop, width, extents, dialect
         ):
@@ -51,6 +60,33 @@ def vectors_of(
     return None
 
 
+def copied_by(block: Block) -> tuple[Expr | None, Access] | None:
+    """(the condition under which there is something to copy, else zeros; what is copied) of a block
+    that only copies: None for always, and for another block."""
+    body = block.body[0]
+    if len(block.body) != 1 or len(block.writes) != 1:
+        return None
+    if isinstance(body, Slot):
+        return None, block.reads[body.index]
+    condition = condition_of(block)
+    if condition is None or not isinstance(body, Call) or not isinstance(body.args[1], Slot):
+        return None
+    if block.writes[0].buffer.dtype == "bool":
+        return None
+    return condition, block.reads[body.args[1].index]
+
+
+def condition_of(block: Block) -> Expr | None:
+    """Of a body `if_then_else(condition on axes, element, 0)`."""
+    body = block.body[0]
+    if not isinstance(body, Call) or body.op != "if_then_else":
+        return None
+    condition, value, other = body.args
+    zero = isinstance(other, Const) and str(other.value) in ("0", "0.0")
+    plain = not any(isinstance(e, Slot) for e in walk(condition))
+    return condition if zero and plain and isinstance(value, Slot) else None
+
+
 def moves_apart(block: Block, loop: For, width: int) -> bool:
     """Whether of `width` neighbours along a loop some may exist and others not: not where what
     exists ends at a multiple of `width`, as they begin at one."""
@@ -61,7 +97,7 @@ def moves_apart(block: Block, loop: For, width: int) -> bool:
         rest = form - Affine.of(loop.var)
         if rest.uses([loop.var]) or not always((p.bound - rest.const) % width == 0):
             return True
-        if not all(_is_multiple(a, c, width) for a, c in rest.terms):
+        if not all(is_multiple(a, c, width) for a, c in rest.terms):
             return True
     return False
 
@@ -82,19 +118,30 @@ def is_vector(
     """Whether the lanes of `a` are neighbours that begin at a multiple of `width`."""
     if a.buffer.scope == "local" or a.buffer.dtype == "bool":
         return False
-    if width not in dialect.lanes(dialect.stored_type(a.buffer.dtype)):
+    kind = dialect.stored_type(a.buffer.dtype)
+    if width not in (*dialect.lanes(kind), *dialect.copied_lanes.get(kind, ())):
         return False
-    total, values = Affine(0), block.values()
-    for index, step in zip(a.indices, strides(a.buffer.shape, a.buffer.align), strict=True):
-        if not isinstance(index, Affine):
-            return False
-        total = total + _separated(index.substitute(values, extents), loop.var, width) * step
-    if total.coefficient(loop.var) != 1:
+    total = offset_of(a, block, extents, (loop.var, width))
+    if total is None or total.coefficient(loop.var) != 1:
         return False
     rest = total - Affine.of(loop.var)
     if rest.uses([loop.var]):
         return False
-    return always(rest.const % width == 0) and all(_is_multiple(a, c, width) for a, c in rest.terms)
+    return always(rest.const % width == 0) and all(is_multiple(a, c, width) for a, c in rest.terms)
+
+
+def offset_of(
+    a: Access, block: Block, extents: Mapping[Var, Int], along: tuple[Var, int] | None = None
+) -> Affine | None:
+    """Elements from the start of the buffer, over loops; None if data decide. With `along`, the
+    variable is taken out of digits in which so many neighbours stay together."""
+    total, values = Affine(0), block.values()
+    for index, step in zip(a.indices, strides(a.buffer.shape, a.buffer.align), strict=True):
+        if not isinstance(index, Affine):
+            return None
+        form = index.substitute(values, extents)
+        total = total + (form if along is None else _separated(form, *along)) * step
+    return total
 
 
 def _separated(form: Affine, v: Var, width: int) -> Affine:
@@ -114,7 +161,7 @@ def _separated(form: Affine, v: Var, width: int) -> Affine:
     return out
 
 
-def _is_multiple(atom: Atom, c: Int, width: int) -> bool:
+def is_multiple(atom: Atom, c: Int, width: int) -> bool:
     """Whether `c * atom` is a multiple of `width`."""
     if always(c % width == 0):
         return True
@@ -124,5 +171,5 @@ def _is_multiple(atom: Atom, c: Int, width: int) -> bool:
     return (
         always(atom.mod % width == 0)
         and always(base.const % width == 0)
-        and all(_is_multiple(a, x, width) for a, x in base.terms)
+        and all(is_multiple(a, x, width) for a, x in base.terms)
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.double import AHEAD
 from autosched.codegen.gpu.exprs import Exprs, Forms
 from autosched.codegen.gpu.helpers import Helpers
-from autosched.codegen.gpu.kernel import Kernel
+from autosched.codegen.gpu.kernel import Kernel, swizzled_in
 from autosched.codegen.gpu.reduce import chain_at
+from autosched.tir import dtypes
 from autosched.tir.affine import Int, same_int
 from autosched.tir.expr import Call, Var, walk
 from autosched.tir.nodes import Access, Block, Buffer, For, Node, Predicate, allocated
@@ -24,7 +26,6 @@ void volatile while bool true false uchar ushort uint ulong size_t kernel global
 private barrier min max abs exp log sin cos floor ceil rint round sqrt rsqrt tanh erf fma pow fmod
 fabs select clamp step sign mix dot cross length bx by bz tx ty tz class template this new delete
 operator namespace asm read_only write_only y0 y1 yn j0 j1 jn image event sampler not and or xor
-copy_16 copy_8 copy_4 copy_16_where copy_8_where copy_4_where copied
 """
 _RESERVED = frozenset(_WORDS.split())
 
@@ -36,7 +37,7 @@ class Writer:
         self.kernel, self.dialect, self.helpers, self.warp = kernel, dialect, helpers, warp
         self.lines: list[str] = []
         self.depth = 1
-        self.taken: set[str] = set(_RESERVED)
+        self.taken: set[str] = {*_RESERVED, *dialect.asynchronous}
         self.vars: dict[Var, str] = {}
         self.extents: dict[Var, Int] = {}
         self.buffers: dict[Buffer, str] = {}
@@ -51,6 +52,8 @@ class Writer:
         """Whether there is a barrier in each step of the loop around."""
         self.fetching = False
         """Whether what is written now is for the next step of a loop."""
+        self.go_on = False
+        """Whether products of warpgroups are waited for at the end of the nodes around."""
         self.ends = False
         """Whether what is written now is for a step within which a reduction ends."""
 
@@ -147,11 +150,27 @@ class Writer:
         return text
 
     def element(self, exprs: Exprs, a: Access) -> str:
+        if a.buffer in self.swizzled:
+            turn = self.helpers.warp(f"swizzled_{dtypes.itemsize(a.buffer.dtype)}")
+            return f"{self.buffer(a.buffer)}[{turn}({exprs.offset(a)})]"
+        return self.plain_element(exprs, a)
+
+    def plain_element(self, exprs: Exprs, a: Access) -> str:
+        """Where an element is, in an array that is not swizzled."""
         return f"{self.buffer(a.buffer)}[{exprs.offset(a)}]"
+
+    @cached_property
+    def swizzled(self) -> frozenset[Buffer]:
+        """Shared arrays that warpgroups multiply: of each row of 128 bytes the pieces of 16 are in
+        another order, their number xor that of the row, modulo 8. All accesses have it so."""
+        return swizzled_in(self.kernel)
 
     def vector(self, b: Buffer, width: int, constant: bool) -> tuple[str, str]:
         """The vector type of a buffer's elements, and a pointer to it."""
-        kind = f"{self.dialect.vector_name(self.dialect.stored_type(b.dtype))}{width}"
+        stored = self.dialect.stored_type(b.dtype)
+        kind = f"{self.dialect.vector_name(stored)}{width}"
+        if width not in self.dialect.lanes(stored):
+            kind = self.dialect.copied_vector
         memory = b.scope if b.scope in ("shared", "local") else "global"
         const = "const " if constant else ""
         return kind, self.dialect.vector_pointer(const + kind, memory)

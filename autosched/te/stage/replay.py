@@ -224,7 +224,7 @@ class _Replay:
             return
         if stage.doubled:
             with _blame(f"s[{stage.name}].double_buffer()"):
-                self.sch.double_buffer(self.blocks[stage])
+                self.sch.double_buffer(self.blocks[stage], stage.copies)
         for dim, factor, offset in stage.aligned:
             with _blame(f"s[{stage.name}].storage_align(…, {factor}, {offset})"):
                 block = self.blocks[stage]

@@ -55,6 +55,7 @@ class Stage:
         self.inlined = False
         self.scope: str | None = None
         self.doubled = False
+        self.copies: int | None = None
         self.aligned: list[tuple[int, int, int]] = []
         self.rolls = False
 
@@ -191,11 +192,12 @@ class Stage:
 
     # Checks
 
-    def double_buffer(self) -> None:
-        """Let what the stage shares alternate between two buffers, step by step of the loop that it
-        is computed at, which saves a barrier a step; see `Schedule.double_buffer`."""
+    def double_buffer(self, copies: int | None = None) -> None:
+        """Let what the stage shares alternate between buffers, two if no number is given, step by
+        step of the loop that it is computed at, which saves a barrier a step; see
+        `Schedule.double_buffer`."""
         self._movable("double_buffer")
-        self.doubled = True
+        self.doubled, self.copies = True, copies
 
     def rolling_buffer(self) -> None:
         """Compute at each iteration of the loop that the stage is computed at only what the

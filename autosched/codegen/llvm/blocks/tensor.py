@@ -35,6 +35,13 @@ def find_match(loop: For, blocks: dict[int, Site], target: Target) -> Match:
         found = match(site, intrin)
     except ScheduleError as e:
         raise CodegenError(f"loop {loop.var.name} is marked as an intrinsic: {e}") from e
+    lacks = sorted(intrin.features - target.features)
+    if lacks:
+        raise CodegenError(
+            f"block {site.block.name} uses the tensor intrinsic {intrin.name}, which needs "
+            f"{', '.join(lacks)}; {target.mcpu} lacks it: build for a CPU that has it, or schedule "
+            "the block without tensorize"
+        )
     if not isinstance(intrin.implementation, Implementation):
         raise CodegenError(
             f"{intrin.name} is implemented by a function, which Schedule.tensorize puts in the "
@@ -44,13 +51,6 @@ def find_match(loop: For, blocks: dict[int, Site], target: Target) -> Match:
         raise CodegenError(
             f"{intrin.name} is a nest of {len(found.loops)} loops; loop {loop.var.name} is marked "
             f"with it and holds {len(below.loops)}"
-        )
-    lacks = sorted(intrin.features - target.features)
-    if lacks:
-        raise CodegenError(
-            f"block {site.block.name} uses the tensor intrinsic {intrin.name}, which needs "
-            f"{', '.join(lacks)}; {target.mcpu} lacks it: build for a CPU that has it, or schedule "
-            "the block without tensorize"
         )
     return found
 

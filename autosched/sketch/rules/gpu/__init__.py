@@ -12,6 +12,7 @@ from autosched.sketch.rules.gpu.inline import AlwaysInline
 from autosched.sketch.rules.gpu.location import SpecialComputeLocation
 from autosched.sketch.rules.gpu.recurrence import Recurrence
 from autosched.sketch.rules.gpu.split_reduction import SplitReduction
+from autosched.sketch.rules.gpu.tensor_cores import TensorCores
 from autosched.sketch.rules.gpu.threads import BindThreads
 from autosched.sketch.rules.gpu.tiling import MultiLevelTiling
 from autosched.sketch.state import Rule
@@ -21,6 +22,7 @@ GPU_INLINE_RULES: tuple[Rule, ...] = (AlwaysInline(),)
 GPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
     CrossThreadReduction(),
+    TensorCores(),
     SplitReduction(),
     AddCacheRead(),
     SpecialComputeLocation(),

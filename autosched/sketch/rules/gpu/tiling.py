@@ -53,8 +53,10 @@ class MultiLevelTiling:
         ]
         schedule = state.fork()
         specs = tile_specs(info)
-        # Beside the sketch with partial results stands one without, which has copies as well.
-        before = f"{block}." if block in state.factored else ""
+        # Beside the sketch with partial results stands one without, which has copies as well; and
+        # beside one with an intrinsic of another block, that block's copies may have these names.
+        fixed = any(nest.fixed for nest in state.nests)
+        before = f"{block}." if fixed or block in state.factored else ""
         fetches = tuple(ChoiceSpec(block, f"{before}{c.name}.fetch", WIDTHS) for c in copies)
         rows = {c.name: _rows_spec(block, before, c) for c in copies if _lies_across(info, c)}
         state.declare(schedule, (*specs, *fetches, *rows.values()))
