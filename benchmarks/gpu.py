@@ -4,7 +4,8 @@
                              [--torch-python PYTHON] [--out FILE] [--records FILE]
 
 Each workload is tuned; the best program, timed again in turns with the other finalists, stands
-beside what PyTorch takes just before and just after (the faster of the two), float32 with TF32 off.
+beside what PyTorch takes just before and just after (the faster of the two), float32 with TF32 off,
+or halves and bytes as the case says.
 PyTorch runs in a process of its own, of an interpreter that has a CUDA build of it: this one, if it
 has torch and no other is named. `--minutes` bounds the whole run: each workload has its share of
 what is left, and what its search has found by then counts. A row is printed as soon as it is there,
@@ -51,13 +52,14 @@ class Case:
 
     name: str
     workload: str
-    args: tuple[int, ...]
+    args: tuple[int | str, ...]
     op: str
-    op_args: tuple[int, ...]
+    op_args: tuple[int | str, ...]
     bar: float
+    """0 where none is set."""
 
 
-def _same(name: str, workload: str, args: tuple[int, ...], bar: float) -> Case:
+def _same(name: str, workload: str, args: tuple[int | str, ...], bar: float) -> Case:
     return Case(name, workload, args, workload, args, bar)
 
 
@@ -69,6 +71,13 @@ CASES = (
     _same("DEP", "depthwise_conv2d", (112, 112, 32, 3, 1, 1), 1.0),
     _same("GRP", "conv2d", (56, 56, 64, 128, 3, 2, 1, 1, 4), 1.0),
     _same("CBR", "conv2d_bias_relu", (224, 224, 3, 64, 7, 2, 3), 1.0),
+    _same("GMM-1024-f16", "matmul_mixed", (1024, 1024, 1024, "float16", "float16"), 0.0),
+    _same("GMM-4096-f16", "matmul_mixed", (4096, 4096, 4096, "float16", "float16"), 0.0),
+    _same("GMM-4096-bf16", "matmul_mixed", (4096, 4096, 4096, "bfloat16", "bfloat16"), 0.0),
+    _same("GMM-4096-int8", "matmul_mixed", (4096, 4096, 4096, "int8", "int32"), 0.0),
+    _same(
+        "C2D-R50-f16", "conv2d_mixed", (56, 56, 64, 64, 3, 1, 1, 1, 1, "float16", "float16"), 0.0
+    ),
     Case("softmax", "softmax", ROWS, "copy", ROWS, 0.9),
     Case("layer_norm", "layer_norm", ROWS, "copy", ROWS, 0.9),
     Case("cumsum", "cumsum", ROWS, "copy", ROWS, 0.8),
@@ -112,7 +121,7 @@ class Torch:
         self._process.wait(60)
         self._process.stdout.close()
 
-    def seconds(self, op: str, args: Sequence[int]) -> float:
+    def seconds(self, op: str, args: Sequence[int | str]) -> float:
         """What a call takes, in seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"op": op, "args": list(args)}) + "\n")

@@ -99,7 +99,50 @@ def copy(torch: Any, n: int, m: int) -> list[Callable[[], Any]]:
     return [lambda: y.copy_(x)]
 
 
-OPS = {f.__name__: f for f in (matmul, conv2d, conv2d_bias_relu, depthwise_conv2d, copy)}
+def matmul_mixed(
+    torch: Any, n: int, depth: int, m: int, dtype: str, out: str
+) -> list[Callable[[], Any]]:
+    """cuBLAS: of halves with sums in float32; of int8 with sums in int32, the second operand in
+    either layout."""
+    if dtype == "int8":
+        a = torch.randint(-100, 100, (n, depth), device="cuda").to(torch.int8)
+        b = torch.randint(-100, 100, (depth, m), device="cuda").to(torch.int8)
+        turned = b.t().contiguous().t()
+        return [lambda: torch._int_mm(a, b), lambda: torch._int_mm(a, turned)]
+    a = torch.randn(n, depth, device="cuda").to(getattr(torch, dtype))
+    b = torch.randn(depth, m, device="cuda").to(getattr(torch, dtype))
+    result = torch.empty(n, m, device="cuda", dtype=getattr(torch, out))
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    return [lambda: torch.matmul(a, b, out=result)]
+
+
+def conv2d_mixed(
+    torch: Any,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    k: int,
+    s: int,
+    p: int,
+    d: int,
+    g: int,
+    dtype: str,
+    out: str,
+) -> list[Callable[[], Any]]:
+    """cuDNN of halves, with results of the same dtype, channels first and last."""
+    kind = getattr(torch, dtype)
+    runs: list[Callable[[], Any]] = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x, f = (t.to(kind) for t in _data(torch, layout, h, w, ci, co, k, g))
+        runs.append(partial(torch.nn.functional.conv2d, x, f, None, s, p, d, g))
+    return runs
+
+
+RUNS = (matmul, conv2d, conv2d_bias_relu, depthwise_conv2d, copy)
+LOW = (matmul_mixed, conv2d_mixed)
+OPS = {f.__name__: f for f in (*RUNS, *LOW)}
 
 
 def main() -> int:
