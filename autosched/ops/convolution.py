@@ -123,7 +123,7 @@ def conv2d(
 ) -> list[Tensor]:
     """Convolution; data (H, W, CI), weight (K, K, CI / G, CO), stride S, padding P, dilation D and
     G groups; the result is (HO, WO, CO) with HO = (H + 2 P - (K - 1) D - 1) // S + 1."""
-    data, weight = _conv2d_inputs("conv2d", H, W, CI, CO, K, S, P, D, G, dtype)
+    data, weight = conv2d_inputs("conv2d", H, W, CI, CO, K, S, P, D, G, dtype)
     return [data, weight, convolution("conv2d", data, weight, S, P, D, G)]
 
 
@@ -141,7 +141,7 @@ def conv2d_bias_relu(
     dtype: str = "float32",
 ) -> list[Tensor]:
     """max(conv2d(data, weight) + bias, 0), as `conv2d` with bias (CO,)."""
-    data, weight = _conv2d_inputs("conv2d_bias_relu", H, W, CI, CO, K, S, P, D, G, dtype)
+    data, weight = conv2d_inputs("conv2d_bias_relu", H, W, CI, CO, K, S, P, D, G, dtype)
     bias = te.placeholder((CO,), name="bias", dtype=dtype)
     conv = convolution("conv2d", data, weight, S, P, D, G)
     out = te.compute(conv.shape, lambda y, x, co: te.max(conv[y, x, co] + bias[co], 0), name="relu")
@@ -162,7 +162,7 @@ def conv2d_bn_relu(
     dtype: str = "float32",
 ) -> list[Tensor]:
     """max((conv2d(data, weight) + bias) * bn_scale + bn_offset, 0), as `conv2d`; each (CO,)."""
-    data, weight = _conv2d_inputs("conv2d_bn_relu", H, W, CI, CO, K, S, P, D, G, dtype)
+    data, weight = conv2d_inputs("conv2d_bn_relu", H, W, CI, CO, K, S, P, D, G, dtype)
     bias, scale, offset = (
         te.placeholder((CO,), name=n, dtype=dtype) for n in ("bias", "bn_scale", "bn_offset")
     )
@@ -175,7 +175,7 @@ def conv2d_bn_relu(
     return [data, weight, bias, scale, offset, out]
 
 
-def _conv2d_inputs(
+def conv2d_inputs(
     name: str,
     H: int,
     W: int,
@@ -188,6 +188,7 @@ def _conv2d_inputs(
     G: int,
     dtype: str,
 ) -> tuple[Tensor, Tensor]:
+    """data (H, W, CI) and weight (K, K, CI / G, CO). Raises WorkloadError for what is none."""
     require(name, 1, H=H, W=W, CI=CI, CO=CO, K=K, S=S, D=D, G=G)
     require(name, 0, P=P)
     _require_groups(name, CI, CO, G)

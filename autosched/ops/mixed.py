@@ -5,7 +5,7 @@ from __future__ import annotations
 from autosched import te
 from autosched.checks import choice
 from autosched.errors import WorkloadError
-from autosched.ops.convolution import convolution
+from autosched.ops.convolution import conv2d_inputs, convolution
 from autosched.ops.linear import product
 from autosched.ops.registry import operator, require
 from autosched.te import Tensor
@@ -48,13 +48,8 @@ def conv2d_mixed(
     out: str = "float16",
 ) -> list[Tensor]:
     """As `conv2d`, of dtype `out`, with sums as those of `matmul_mixed`."""
-    require("conv2d_mixed", 1, H=H, W=W, CI=CI, CO=CO, K=K, S=S, D=D, G=G)
-    require("conv2d_mixed", 0, P=P)
     total = _sums("conv2d_mixed", dtype)
-    if CI % G or CO % G:
-        raise WorkloadError(f"conv2d_mixed: {G} groups do not divide {CI} and {CO} channels")
-    data = te.placeholder((H, W, CI), name="data", dtype=dtype)
-    weight = te.placeholder((K, K, CI // G, CO), name="weight", dtype=dtype)
+    data, weight = conv2d_inputs("conv2d_mixed", H, W, CI, CO, K, S, P, D, G, dtype)
     return [data, weight, _stored(convolution("conv2d", data, weight, S, P, D, G, total), out)]
 
 

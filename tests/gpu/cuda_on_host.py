@@ -18,6 +18,7 @@ import numpy as np
 from gpu_run import Array, cuda, ordered, poisoned
 
 from autosched.codegen.gpu.generate import GPUArtifact, generate
+from autosched.codegen.warp_intrinsics import group_columns
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, outputs_of
@@ -85,6 +86,8 @@ def groups(source: str) -> list[str]:
     """Macros for the products of warpgroups that a source calls: there is one for each width."""
     name = r"\b(wgmma_m64n(\d+)k\d+_(b?f16|[su]8)(b?f16|[su]8)([fs]32)(_trans)?)\("
     found = sorted({m.groups() for m in re.finditer(name, source)}, key=str)
+    for whole, columns, left, right, total, _ in found:
+        assert group_columns(f"{left}{right}{total}", int(columns)), f"no device has {whole}"
     return [
         f"#define {whole}(...) wgmma<{TYPES[left]}, {TYPES[right]}, {TOTALS[total]}, {columns}, "
         f"{'true' if trans else 'false'}>(__LINE__, __VA_ARGS__)"

@@ -199,7 +199,11 @@ def test_every_operator_is_covered() -> None:
         ("conv2d", (4, 4, 2, 2, 3, 1, -1), "P of conv2d is -1; expected an int >= 0"),
         ("conv2d", (4, 4, 2, 2, 7, 1, 1), "the window of conv2d covers 7 elements along y"),
         ("conv2d", (4, 4, 3, 2, 3, 1, 1, 1, 2), "CI of conv2d is 3, which 2 groups do not divide"),
-        ("conv2d_mixed", (4, 4, 3, 2, 3, 1, 1, 1, 2), "2 groups do not divide 3 and 2 channels"),
+        (
+            "conv2d_mixed",
+            (4, 4, 3, 2, 3, 1, 1, 1, 2),
+            "CI of conv2d_mixed is 3, which 2 groups do not divide",
+        ),
         ("conv2d_mixed", (4, 4, 2, 2, 7, 1, 1), "the window of conv2d covers 7 elements along y"),
         ("matmul_mixed", (1, 0, 1), "L of matmul_mixed is 0; expected an int >= 1"),
         (
