@@ -19,7 +19,8 @@ def const(value: Scalar, dtype: str | None = None) -> Const:
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """`value` converted to `dtype`; floats to integers truncate."""
+    """`value` converted to `dtype`; floats to integers truncate, what does not fit becomes the
+    least or the largest integer, and NaN 0."""
     return ex.cast(value, dtype)
 
 

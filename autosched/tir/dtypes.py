@@ -61,6 +61,18 @@ def to_float32(patterns: npt.ArrayLike) -> npt.NDArray[np.float32]:
     return (np.asarray(patterns, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
+def to_integer(values: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
+    """Floats as a type of integers: truncated, what does not fit is the least or the largest
+    integer, and NaN is 0."""
+    given = np.asarray(values)
+    least, most = int(minimum(dtype)), int(maximum(dtype))
+    with np.errstate(over="ignore"):  # a bound beyond float16 is infinite, and compares rightly
+        low, beyond = given.dtype.type(least), given.dtype.type(float(most) + 1.0)
+    above = given >= beyond
+    made = np.where((given > low) & ~above, given, 0).astype(dtype)
+    return np.where(above, most, np.where(given <= low, least, made)).astype(dtype)
+
+
 @cache
 def itemsize(dtype: str) -> int:
     """Bytes of one element; bool takes one."""

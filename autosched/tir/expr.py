@@ -344,7 +344,8 @@ def as_arithmetic(e: Call) -> Call:
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """`value` converted to `dtype` (floats to integers truncate, as in C)."""
+    """`value` converted to `dtype`; floats to integers truncate, what does not fit
+    becomes the least or the largest integer, and NaN 0."""
     dtypes.check(dtype, "a cast")
     return apply(lambda v: _cast(as_expr(v), dtype), "cast", value)
 

@@ -188,3 +188,20 @@ def _identity(e: Call) -> Expr | None:
 def _is(e: Expr, value: int) -> bool:
     """Whether `e` is that constant; -0.0 is not 0."""
     return isinstance(e, Const) and repr(float(e.value)) == repr(float(value))
+
+
+def is_within(e: Expr, dtype: str) -> bool:
+    """Whether a float is NaN or, by the constants that bound it, between the least and the largest
+    number of a type of integers."""
+    bounds: dict[str, float] = {}
+    while isinstance(e, Call) and e.op in ("min", "max") and e.op not in bounds:
+        known = [float(a.value) for a in e.args if isinstance(a, Const)]
+        if len(known) != 1 or not dtypes.is_float(e.dtype):
+            break
+        bounds[e.op] = known[0]
+        e = next(a for a in e.args if not isinstance(a, Const))
+    if len(bounds) < 2 or not dtypes.is_int(dtype) or e.dtype not in ("float32", "float64"):
+        return False
+    # In the code bounds are rounded to the float's type.
+    low, high = (float(np.dtype(e.dtype).type(bounds[op])) for op in ("max", "min"))
+    return bool(int(dtypes.minimum(dtype)) <= low <= high <= int(dtypes.maximum(dtype)))

@@ -76,11 +76,13 @@ def constant(value: Any, dtype: str) -> Any:
 
 
 def converted(values: Any, source: str, dtype: str) -> Any:
-    """Values of `source` as `dtype`."""
+    """Values of `source` as `dtype`; floats become integers as `dtypes.to_integer` has it."""
     if dtype == "bfloat16":
         return dtypes.from_float32(values)[()]
     if source == "bfloat16":
         return dtypes.to_float32(values)[()]
+    if dtypes.is_float(source) and dtypes.is_int(dtype):
+        return dtypes.to_integer(values, dtype)[()]
     return np.asarray(values).astype(dtype)[()]
 
 
@@ -139,7 +141,7 @@ class Evaluator:
             return lambda: _select(*(a() for a in args))
         if e.op == "cast":
             source, to = e.args[0].dtype, e.dtype
-            if "bfloat16" in (source, to):
+            if dtypes.is_float(source) or to == "bfloat16":
                 return lambda: converted(args[0](), source, to)
             return lambda: args[0]().astype(kind)
         operation = OPS[e.op].numpy

@@ -117,6 +117,22 @@ def test_dtypes(dtype: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("source", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_floats_that_no_integer_holds(dtype: str, source: str, tmp_path: Path) -> None:
+    info = np.iinfo(dtype)
+    ends = [float(end) + d for end in (info.min, info.max + 1) for d in (-1, -0.5, 0, 0.5)]
+    with np.errstate(over="ignore"):
+        x = np.array([*ends, 1e30, -1e30, np.inf, -np.inf, np.nan, 3.7, -3.7]).astype(source)
+    a = te.placeholder(x.shape, source, "a")
+    b = te.compute(x.shape, lambda i: te.cast(a[i], dtype), name="b")
+    func = te.create_prim_func([a, b], name="casts")
+    y, expected = np.empty((2, len(x)), dtype)
+    compiled(at.c_source(func), func.name, tmp_path)(x, y)
+    run(func, [x, expected])
+    np.testing.assert_array_equal(y, expected)
+
+
 def plain(dtype: str = "float32", name: str = "f") -> PrimFunc:
     return parse_func(f"""
 @T.prim_func

@@ -17,7 +17,7 @@ from autosched.codegen.llvm.math.core import MAX_ULP
 from autosched.errors import CodegenError
 from autosched.schedule import Schedule
 from autosched.target import Target
-from autosched.tir import dtypes
+from autosched.tir import dtypes, interp, whole
 from autosched.tir import expr as ex
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.operations import OPS
@@ -168,7 +168,8 @@ def test_cast(source: str, dtype: str, target: str) -> None:
 @pytest.mark.parametrize("dtype", dtypes_of([*dtypes.SIGNED, *dtypes.UNSIGNED]))
 @pytest.mark.parametrize("source", dtypes.FLOATS)
 def test_floats_saturate_to_integers(source: str, dtype: str) -> None:
-    """Where NumPy leaves it open: the nearest integer there is, and 0 for NaN."""
+    """Where NumPy leaves it open: the nearest integer there is, and 0 for NaN. The interpreter has
+    it so too."""
     values = edge_values(source)
     a = te.placeholder(values.shape, name="a", dtype=source)
     outs = [te.compute(values.shape, lambda i: te.cast(a[i], dtype), name=x) for x in FORMS]
@@ -178,6 +179,10 @@ def test_floats_saturate_to_integers(source: str, dtype: str) -> None:
     wanted = [0 if np.isnan(v) else min(max(v, low), high) for v in values.tolist()]
     for found in compiled(both(func), arguments(func, [values]))[1:]:
         assert found.tolist() == [int(v) for v in wanted]
+    for evaluate in (interp.run, whole.reference):
+        arrays = arguments(func, [values])
+        evaluate(func, arrays)
+        assert arrays[1].tolist() == [int(v) for v in wanted], evaluate
 
 
 def test_index_arithmetic_in_bodies() -> None:

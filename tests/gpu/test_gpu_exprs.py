@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda_on_host import CXX, run_on_host
 from gpu_run import cuda, ordered, poisoned, run, source
 
 from autosched import te
@@ -136,6 +138,31 @@ def test_casts(source_dtype: str) -> None:
 
     func = bound(te.compute(bits.shape, element, name="out"), [p])
     compared(func, [bits], targets, [True] * len(targets))
+
+
+@pytest.mark.parametrize("source_dtype", ["float32", "float16", "float64"])
+def test_floats_that_no_integer_holds(source_dtype: str, tmp_path: Path) -> None:
+    """They are the least or the largest integer, and NaN is 0; so in C++ too."""
+    with np.errstate(over="ignore"):
+        ends = [float(dtypes.maximum(d)) + 1 for d in (*dtypes.SIGNED, *dtypes.UNSIGNED)]
+        near = [x + d for x in ends for d in (-1, -0.5, 0, 0.5)]
+        numbers = np.array([*near, *(-x for x in near), np.inf, -np.inf, np.nan, -0.0])
+        given = numbers.astype(source_dtype)
+    p = te.placeholder(given.shape, name="a", dtype=source_dtype)
+    targets = [*dtypes.SIGNED, *dtypes.UNSIGNED]
+    outs = te.compute(given.shape, lambda i: tuple(ex.cast(p(i), t) for t in targets), name="out")
+    func = bound(outs, [p])
+    compared(func, [given], targets, [True] * len(targets))
+    wanted = poisoned(func)
+    interp.run(func, ordered(func, [given], wanted))
+    for name, values in zip(targets, wanted, strict=True):
+        low, high = int(dtypes.minimum(name)), int(dtypes.maximum(name))
+        limited = [0 if x != x else int(min(max(x, low), high)) for x in given.tolist()]
+        assert values.tolist() == limited, name
+    if CXX is not None:
+        for outputs in run_on_host(func, [given], tmp_path):
+            for name, x, y in zip(targets, outputs, wanted, strict=True):
+                np.testing.assert_array_equal(x, y, err_msg=name)
 
 
 def test_integer_indices_as_values() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 from guarded import HOST, Child
-from program_exprs import UndefinedError
 from script_programs import DuplicateError, OutOfRangeError, Program
 
 from autosched.codegen.build import generate_ir
@@ -73,13 +72,11 @@ def truth(program: Program, arrays: Arrays, twice: bool = True) -> tuple[str, Ar
         return "out of range", []
     except DuplicateError:
         return "duplicate", []
-    except UndefinedError:
-        return "undefined", []
     except TypeError:
         return "unwritten", []
     try:
         other = program.evaluate(arrays, backwards=True) if twice else results
-    except (TypeError, UndefinedError):
+    except TypeError:
         return "order", []  # which decides whether an element is read that nothing has written
     # Of two zeros the order may decide which one is the least: they are equal.
     pairs = zip(results, other, strict=True)

@@ -178,20 +178,19 @@ def cast(e: E, dtype: str) -> E:
         return e
     least, most = limits(dtype)
     inside = least <= e.low and e.high <= most
-    if not inside and (dtype in FLOATS or e.dtype in FLOATS):
-        e, inside = clamp(e, max(least, -9), min(most, 9)), True
+    if not inside and dtype in FLOATS:
+        e, inside = clamp(e, -9, 9), True
+    if e.dtype in FLOATS:  # what does not fit becomes the least or the greatest
+        low, high = (min(max(x, least), most) for x in (e.low, e.high))
+        return E("cast", (e,), dtype, low, high)
     return E("cast", (e,), dtype, e.low if inside else least, e.high if inside else most)
 
 
-class UndefinedError(Exception):
-    """A value that NumPy leaves open, and each processor makes its own."""
-
-
 def whole(value: float, least: int, most: int) -> int:
-    """A float as an integer that holds it, but for its fraction."""
-    if not least - 1 < value < most + 1:
-        raise UndefinedError(f"{value} as an integer in [{least}, {most}]")
-    return int(value)
+    """A float as an integer: without its fraction, between the least and the greatest; NaN is 0."""
+    if value != value:
+        return 0
+    return int(min(max(value, least), most))
 
 
 def unbounded(e: E) -> E:

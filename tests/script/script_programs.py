@@ -256,8 +256,8 @@ class Program:
     def evaluate(self, arrays: Sequence[np.ndarray], backwards: bool = False) -> list[np.ndarray]:
         """The arrays after the program; loops of spatial axes alone run backwards if asked to.
 
-        Raises OutOfRangeError, DuplicateError, UndefinedError, and TypeError where a value is used
-        that nothing has written. What is left unwritten keeps what it held.
+        Raises OutOfRangeError, DuplicateError, and TypeError where a value is used that nothing has
+        written. What is left unwritten keeps what it held.
         """
         memory: dict[str, dict[tuple[int, ...], Any]] = {}
         outputs = self.outputs()

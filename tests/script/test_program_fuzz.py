@@ -42,9 +42,9 @@ def test_random_programs() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_many_thousand_programs(part: int) -> None:
-    """As many as two cores try in a third of the long suite. More by hand:
+    """10^5 programs. More by hand:
     `python tests/script/program_fuzz.py --programs 1000000 --jobs 2 --seed N`."""
-    count = 24_000 // PARTS
+    count = 100_000 // PARTS
     first = time.time_ns() // 10**6 if "FUZZ_FRESH" in os.environ else 10**6
     check(fuzz(first + part * count, count, Shares()))
 
@@ -99,8 +99,7 @@ def test_what_the_parser_folds_away_is_out_of_no_range() -> None:
         assert tally.counts["out of range, but folded away"] == gone
 
 
-def test_what_numpy_leaves_open_is_no_finding() -> None:
-    """A float as an integer that does not hold it, of a fill that a spoiled program leaves."""
+def test_floats_that_no_integer_holds_saturate() -> None:
     a, b = Buf("A", (2,), "float64", "in"), Buf("B", (2,), "uint8", "out")
     v = axis("v", 2)
     value = E("cast", (load(a, v),), "uint8", 0, 9)  # as for elements from 0 to 9
@@ -110,8 +109,9 @@ def test_what_numpy_leaves_open_is_no_finding() -> None:
     outputs = [np.full(2, 255, "uint8")]
     what, results = truth(program, [np.array([-0.5, 255.5]), *outputs])
     assert (what, results[1].tolist()) == ("right", [0, 255])
-    for wrong in (-100.0, 256.0, np.nan, np.inf):
-        assert truth(program, [np.array([0, wrong]), *outputs]) == ("undefined", [])
+    for given, wanted in ((-100.0, 0), (256.0, 255), (np.nan, 0), (np.inf, 255), (-np.inf, 0)):
+        what, results = truth(program, [np.array([0, given]), *outputs])
+        assert (what, results[1].tolist()) == ("right", [0, wanted])
 
 
 def test_spoiled_programs_wrap_around_at_every_step() -> None:

@@ -14,6 +14,7 @@ from autosched.errors import CodegenError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit, Int, always, recombine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.fold import is_within
 from autosched.tir.from_expr import from_expr
 from autosched.tir.nodes import Access, Block, Predicate, strides
 from autosched.tir.operations import OPS
@@ -321,9 +322,12 @@ class Exprs:
         if dtype == "float16":
             inner = text[0] if source == "float32" else f"(float){wrap(text, UNARY)}"
             return self._rounded(inner, dtype)
-        if source in dtypes.FLOATS and dtype in ("int8", "int16", "uint8"):
-            # By way of int, where a value that does not fit wraps around as NumPy has it.
-            return f"({kind})(int){wrap(text, UNARY)}", UNARY
+        if dtypes.is_float(source) and dtypes.is_int(dtype) and not is_within(arg, dtype):
+            least, most = (
+                self.constant(Const(int(x), dtype))[0]
+                for x in (dtypes.minimum(dtype), dtypes.maximum(dtype))
+            )
+            return f"{self.helpers.to_integer(source, dtype, least, most)}({text[0]})", ATOM
         return f"({kind}){wrap(text, UNARY)}", UNARY
 
 

@@ -92,6 +92,21 @@ class Helpers:
             body = f"{start}if (r == {zero}) return {sign}({zero}, b); return {wraps} ? r + b : r;"
         return self._define(f"{op}_{short(kind)}", kind, ("a", "b"), body)
 
+    def to_integer(self, source: str, dtype: str, least: str, most: str) -> str:
+        """A float as an integer: truncated, what does not fit is the `least` or the `most`, and NaN
+        is 0."""
+        of, end = ("float64", "") if source == "float64" else ("float32", "f")
+        t, kind = self.dialect.value_type(of), self.dialect.value_type(dtype)
+        low, beyond = float(dtypes.minimum(dtype)), float(int(dtypes.maximum(dtype)) + 1)
+        body = (
+            f"if (x >= {beyond}{end}) return {most}; "
+            f"return x > {low}{end} ? ({kind})x : x == x ? {least} : 0;"
+        )
+        name = f"{short(dtype)}_of_{short(of)}"
+        text = f"{self.dialect.helper} {kind} {name}({t} x) {{ {body} }}\n"
+        self.found.setdefault(name, text)
+        return name
+
     def shift(self, op: str, dtype: str) -> str:
         """`shift_left` or `shift_right`; by no number from 0 to the width, everything goes out."""
         t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8

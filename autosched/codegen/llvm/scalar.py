@@ -18,6 +18,7 @@ from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.fold import is_within
 from autosched.tir.from_expr import from_expr
 
 _FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -79,7 +80,7 @@ class Scalars:
             if folded is not None:
                 return folded
         args = [self.evaluate(a, guard) for a in e.args]
-        if e.op == "cast" and _is_within(e.args[0], e.dtype):
+        if e.op == "cast" and is_within(e.args[0], e.dtype):
             return cast(self.b, args[0], e.dtype, within=True)
         return self.apply(e.op, args, e.dtype)
 
@@ -389,23 +390,6 @@ class Scalars:
                 f"select {c} {o(f'icmp eq {t} {b}, {k(0)}')}, {t} {k(0)}, {t} {by_minus_one}"
             )
         return o(f"select {c} {bad}, {t} {special}, {t} {result}")
-
-
-def _is_within(e: Expr, dtype: str) -> bool:
-    """Whether a float is NaN or, by the constants that bound it, between the least and the largest
-    number of a type of integers."""
-    bounds: dict[str, float] = {}
-    while isinstance(e, Call) and e.op in ("min", "max") and e.op not in bounds:
-        known = [float(a.value) for a in e.args if isinstance(a, Const)]
-        if len(known) != 1 or not dtypes.is_float(e.dtype):
-            break
-        bounds[e.op] = known[0]
-        e = next(a for a in e.args if not isinstance(a, Const))
-    if len(bounds) < 2 or not dtypes.is_int(dtype) or e.dtype not in ("float32", "float64"):
-        return False
-    # In the code bounds are rounded to the float's type.
-    low, high = (float(np.dtype(e.dtype).type(bounds[op])) for op in ("max", "min"))
-    return bool(int(dtypes.minimum(dtype)) <= low <= high <= int(dtypes.maximum(dtype)))
 
 
 def _is_zero(e: Expr) -> bool:
