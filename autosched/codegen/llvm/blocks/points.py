@@ -55,7 +55,9 @@ class Points:
         self.constants = Constants(self._number)
         self.factors = _factors(block)
         self._terms: dict[Var, tuple[int, tuple[tuple[Var, int], ...]] | None] = {}
-        self._forms: dict[int, Access] = {}
+        self._forms: dict[tuple[int, frozenset[Var]], Access] = {}
+        self._moving: dict[int, frozenset[Var]] = {}
+        self._ends: dict[int, tuple[Iter, Affine, bool] | None] = {}
         self._safe: dict[int, bool] = {}
 
     # What expressions of the block mean: `scalar.Context` ---------------------------------
@@ -113,14 +115,15 @@ class Points:
         known = (self.constants.value(e) for e in self.factors)
         return any(c is not None and c.value == 0 for c in known)
 
-    def over_loops(self, access: Access) -> Access:
-        """The access in terms of loop variables."""
-        found = self._forms.get(id(access))
+    def over_loops(self, access: Access, but: frozenset[Var] = frozenset()) -> Access:
+        """The access in terms of loop variables, and of the axes `but`."""
+        found = self._forms.get((id(access), but))
         if found is None:
-            found = self._forms[id(access)] = Access(
+            values = {v: f for v, f in self.values.items() if v not in but}
+            found = self._forms[id(access), but] = Access(
                 access.buffer,
                 tuple(
-                    i.substitute(self.values, self.extents) if isinstance(i, Affine) else i
+                    i.substitute(values, self.extents) if isinstance(i, Affine) else i
                     for i in access.indices
                 ),
             )
@@ -167,15 +170,7 @@ class Points:
 
         if not clamped:
             return self.memory.flat(self.over_loops(access), None, value)
-        values = {v: f for v, f in self.values.items() if v not in clamped}
-        form = Access(
-            access.buffer,
-            tuple(
-                i.substitute(values, self.extents) if isinstance(i, Affine) else i
-                for i in access.indices
-            ),
-        )
-        return self.memory.flat(form, clamped, value)
+        return self.memory.flat(self.over_loops(access, frozenset(clamped)), clamped, value)
 
     def load(self, access: Access, guard: Guard) -> Value:
         """The value of an access."""
@@ -215,7 +210,7 @@ class Points:
         be made at another. One that unrolled loops decide leaves no guard, but counts as well.
         """
         affine = all(isinstance(i, Affine) for i in access.indices)
-        used = {v for i in access.indices if isinstance(i, Affine) for v in i.variables()}
+        used = self._axes_in(access)
         clamped: dict[Var, str] = {}
         unguarded = guard == Guard()
         for p in self.clamp:
@@ -238,8 +233,21 @@ class Points:
             guard = self.both(guard, self.condition(p))
         return clamped, guard
 
+    def _axes_in(self, access: Access) -> frozenset[Var]:
+        """Variables of the affine indices of an access."""
+        found = self._moving.get(id(access))
+        if found is None:
+            forms = [i for i in access.indices if isinstance(i, Affine)]
+            found = self._moving[id(access)] = frozenset(v for i in forms for v in i.variables())
+        return found
+
     def _axis_of(self, p: Predicate) -> tuple[Iter, Affine, bool] | None:
         """The axis whose upper (True) or lower end the predicate states."""
+        if id(p) not in self._ends:
+            self._ends[id(p)] = self._end(p)
+        return self._ends[id(p)]
+
+    def _end(self, p: Predicate) -> tuple[Iter, Affine, bool] | None:
         lower = -p.form
         for it, binding in zip(self.block.iters, self.block.bindings, strict=True):
             if same_int(p.bound, it.extent) and binding.same(p.form):
