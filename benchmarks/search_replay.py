@@ -135,9 +135,9 @@ def run(
     history: list[Told] = []
     real: list[float] = []
     spent = 0.0
-    for r in range(trials // ROUND):
+    for r in range(trials // params.round_size):
         began = time.perf_counter()
-        proposed = search.propose(r, ROUND, history)
+        proposed = search.propose(r, params.round_size, history)
         spent += time.perf_counter() - began
         if not proposed:
             break

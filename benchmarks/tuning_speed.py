@@ -23,8 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def _output(words: Sequence[str], folder: Path) -> str:
 
 def ratio(base: str, new: str) -> float:
     """Time of the first program over that of the second: the median of neighbouring windows."""
-    calls = [_program(text) for text in (base, new)]
+    calls = programs([base, new])
     pairs = []
     for _ in range(WINDOWS):
         a, b = (common.measure(call, 3, WINDOW_SECONDS) for call in calls)
@@ -131,18 +132,21 @@ def ratio(base: str, new: str) -> float:
     return statistics.median(pairs)
 
 
-def _program(text: str) -> Any:
-    """A printed schedule, built, with random arguments of its own."""
-    namespace: dict[str, Any] = {"__name__": "printed"}
-    exec(text, namespace)
-    sch = at.Schedule(namespace["workload"])
-    namespace["apply"](sch)
-    function = at.build(sch, target=namespace["task"].target)
+def programs(texts: Sequence[str]) -> list[Callable[[], object]]:
+    """Printed schedules of one workload, built, and called with the same random arguments: where
+    arrays lie makes programs faster or slower."""
+    functions = []
+    for text in texts:
+        namespace: dict[str, Any] = {"__name__": "printed"}
+        exec(text, namespace)
+        sch = at.Schedule(namespace["workload"])
+        namespace["apply"](sch)
+        functions.append(at.build(sch, target=namespace["task"].target))
     rng = np.random.default_rng(0)
-    params = namespace["workload"].params
-    arrays = [rng.standard_normal(p.shape).astype(p.dtype) for p in params]
-    function(*arrays)
-    return lambda: function(*arrays)
+    arrays = [rng.standard_normal(p.shape).astype(p.dtype) for p in sch.func.params]
+    for function in functions:
+        function(*arrays)
+    return [partial(function, *arrays) for function in functions]
 
 
 @contextmanager

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DECISIONS = 0.5
 """Distance in feature space of two candidates one of whose tile factors is twice the other's."""
+OWN, CHOICE = 1.0, 3.0
+"""Of two that differ by their variant, and by a choice that one of these is made of: what models do
+not know of it, they do not know of all candidates that have it."""
 _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
 """What reading a damaged archive raises, besides ValueError; the last one for its flags."""
 FORMAT = 3
@@ -130,7 +133,8 @@ class BoostedModel:
         that corrections are a function of) for all candidates that replay."""
         space = task.space
         bound = bound_seconds(space.func, space.target)
-        variants = len(space.variants)
+        structures = _structures(space)
+        start = RAW + structures.shape[1]
         decided = DECISIONS * np.log2(1.0 + population.values)
 
         def look(part: Part) -> tuple[IntArray, T]:
@@ -142,8 +146,8 @@ class BoostedModel:
                 found = found + _of_stores(partial(_said, self._shared), part)
             features = np.zeros((len(part.rows), _width(space)))
             features[:, :RAW] = summary(seconds, raw)
-            features[:, RAW + part.variant] = 1.0
-            features[:, RAW + variants :] = decided[part.rows]
+            features[:, RAW:start] = structures[part.variant]
+            features[:, start:] = decided[part.rows]
             return part.rows, then(part, np.where(valid > 0.0, found, -np.inf), features)
 
         return evaluator_of(space).map(population, look)
@@ -368,7 +372,12 @@ def _of_stores(
 
 def _width(space: Space) -> int:
     """Features of a whole candidate: figures of its program, its structure, its decisions."""
-    return RAW + len(space.variants) + len(space.names)
+    return RAW + len(space.variants) + int(space.choices.shape[1]) + len(space.names)
+
+
+def _structures(space: Space) -> Floats:
+    """Features of each variant: which one it is, and the choices that it is made of."""
+    return np.concatenate([OWN * np.eye(len(space.variants)), CHOICE * space.choices], axis=1)
 
 
 def _check_fitted(correction: Correction, space: Space, features: Floats) -> None:
@@ -377,9 +386,9 @@ def _check_fitted(correction: Correction, space: Space, features: Floats) -> Non
     fitted, given = correction.points.shape[1], features.shape[1]
     if fitted != given:
         raise AutoschedError(
-            f"this model was fitted to a task whose structures and decisions are {fitted - RAW}, "
-            f"and is asked of one with {len(space.variants)} structures and {len(space.names)} "
-            "decisions; ask the model that fit was called on, or fit that to this task"
+            "this model was fitted to a task whose structures, their choices and decisions are "
+            f"{fitted - RAW} features, and is asked of one whose are {given - RAW}; ask the "
+            "model that fit was called on, or fit that to this task"
         )
 
 

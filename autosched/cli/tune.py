@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--per-round",
         type=positive,
         metavar="N",
-        help="candidates proposed at a time (default: an eighth of the trials, 8 to 64)",
+        help="candidates proposed at a time (default: 8; of a cluster an eighth of the trials, "
+        "8 to 64)",
     )
     parser.add_argument(
         "--pool",

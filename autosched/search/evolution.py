@@ -60,10 +60,14 @@ class SearchParams:
     measured_parents: int = 32
     eps_greedy: float = 0.05
     exhaustive_limit: int = 4096
-    structures: int = 12
+    structures: int = 32
     """Variants drawn from at random: each costs a replay, however few rows it has."""
     survivors: int = 4
     """Variants, the best ones, that have offspring."""
+    untried: float = 0.5
+    """Share of a round that may go to variants of which nothing was proposed yet, one each."""
+    untried_until: int = 32
+    """Candidates after which no round has such ones any more."""
     crowd: float = 0.25
     """Share of a round that may have the same variant and register tile."""
     near: float = 0.1
@@ -74,6 +78,8 @@ class SearchParams:
     """Standard deviations by which a candidate may be better than its score."""
     doubted: int = 512
     """Candidates, the best by their scores, of which that is asked."""
+    doubted_each: int = 8
+    """Candidates, the best of their variant, of which it is asked besides."""
     centres: int = 4
     """Candidates, the best measured, whose neighbourhood that is."""
     pairs: int = 256
@@ -104,8 +110,10 @@ _LEAST = {
     "centres": 1,
     "pairs": 0,
     "doubted": 0,
+    "doubted_each": 0,
+    "untried_until": 0,
 }
-_SHARES = ("crossover", "structural", "fresh", "eps_greedy", "crowd", "near", "explore")
+_SHARES = ("crossover", "structural", "fresh", "eps_greedy", "untried", "crowd", "near", "explore")
 
 
 @dataclass(frozen=True)
@@ -174,8 +182,11 @@ class EvolutionarySearch:
             return known[1]
         measured = self.space.population([(h.variant, dict(h.values)) for h in seen])
         taken = {k for k, h in zip(measured.keys(), seen, strict=True) if h.here}
+        tried = measured.variant
         if round >= 1:
-            taken |= set(self._ranked(round - 1, history).keys())
+            before = self._ranked(round - 1, history)
+            taken |= set(before.keys())
+            tried = np.union1d(tried, before.variant)
         seconds = np.array(
             [h.seconds if h.status == "ok" else np.inf for h in seen], dtype=np.float64
         )
@@ -193,7 +204,8 @@ class EvolutionarySearch:
                 "that none is worth building"
             )
             _log.warning("%s", self.why_none)
-        found = self._choose(pool, taken, set(close.keys()), rng)
+        first = self._untried(round, pool.candidates, tried)
+        found = self._choose(pool, taken, set(close.keys()), first, rng)
         abroad = measured.take(_best_abroad(seen, seconds))
         if not set(abroad.keys()) <= taken | set(found.keys()):
             # Whatever the model thinks of it: the best known elsewhere is a bar for what is here.
@@ -233,9 +245,11 @@ class EvolutionarySearch:
         """Best first. Only of the best is asked how far their scores may be off."""
         order = np.argsort(-scores, kind="stable")
         order = order[np.isfinite(scores[order])]
-        best = population.take(order[: self.params.doubted])
+        rank = _rank_within(population.variant[order])
+        asked = np.flatnonzero(rank < self.params.doubted_each)
+        asked = np.union1d(np.arange(min(self.params.doubted, len(order))), asked)
         doubts = np.zeros(len(order), dtype=np.float32)
-        doubts[: len(best)] = model.doubts(self.space, best)
+        doubts[asked] = model.doubts(self.space, population.take(order[asked]))
         return Pool(population.take(order), scores[order], doubts)
 
     def _parents(self, measured: Population, seconds: Seconds) -> Population:
@@ -303,12 +317,27 @@ class EvolutionarySearch:
         ]
         return Population.concat(parts)
 
+    def _untried(self, round: int, candidates: Population, tried: IntArray) -> IntArray:
+        """Rows of candidates, which are sorted: the best one of each variant that was never tried,
+        as many as a round has room for. A model that has seen nothing of a structure may be wrong
+        about all of it."""
+        if round * self.params.round_size >= self.params.untried_until:
+            return np.zeros(0, np.int64)
+        variants, first = np.unique(candidates.variant, return_index=True)
+        rows = np.sort(first[~np.isin(variants, tried)])
+        return rows[: int(self.params.untried * self.params.round_size)]
+
     def _choose(
-        self, pool: Pool, taken: set[bytes], close: set[bytes], rng: np.random.Generator
+        self,
+        pool: Pool,
+        taken: set[bytes],
+        close: set[bytes],
+        first: IntArray,
+        rng: np.random.Generator,
     ) -> Population:
-        """Slot by slot one that is new: the best by its score, the best by what it may turn out to
-        be, the best of what is `close` to the best measured, or any. All but the last two leave
-        room for other kinds."""
+        """The rows `first`; then slot by slot one that is new: the best by its score, the best by
+        what it may turn out to be, the best of what is `close` to the best measured, or any. All
+        but the last two leave room for other kinds."""
         p, size = self.params, self.params.round_size
         keys = pool.candidates.keys()
         free = np.array([n for n, k in enumerate(keys) if k not in taken], dtype=np.int64)
@@ -318,9 +347,9 @@ class EvolutionarySearch:
         by_score = list(range(len(free)))
         by_hope = np.argsort(-hopes, kind="stable").tolist()
         near = [n for n, k in enumerate(free.tolist()) if keys[k] in close]
-        used: dict[int, None] = {}
-        crowd: Counter[bytes] = Counter()
-        for kind, place in rng.random((min(size, len(free)), 2)).tolist():
+        used: dict[int, None] = dict.fromkeys(np.searchsorted(free, first).tolist())
+        crowd: Counter[bytes] = Counter(kinds[n] for n in used)
+        for kind, place in rng.random((min(size, len(free)) - len(used), 2)).tolist():
             if kind < p.eps_greedy:
                 start = int(place * len(free))
                 left = [n for n in chain(by_score[start:], by_score[:start]) if n not in used]
@@ -344,6 +373,17 @@ def _best_abroad(seen: Sequence[Measured], seconds: Seconds) -> IntArray:
     """Where in `seen` the fastest is of those that were not measured here, shape (1,); or (0,)."""
     found = [n for n, h in enumerate(seen) if not h.here and h.status == "ok"]
     return np.array(sorted(found, key=lambda n: float(seconds[n]))[:1], dtype=np.int64)
+
+
+def _rank_within(groups: IntArray) -> IntArray:
+    """How many before each are of its group, shape (N,)."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(groups) else order
+    found = np.zeros(len(groups), np.int64)
+    sizes = np.diff(np.r_[starts, len(groups)])
+    found[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return found
 
 
 def _inner_columns(space: Space) -> IntArray:

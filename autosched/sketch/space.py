@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,6 +130,14 @@ class Space:
             [[n in set(v.decision_names) for n in self.names] for v in self.variants],
             dtype=np.bool_,
         ).reshape(len(self.variants), len(self.names))
+
+    @cached_property
+    def choices(self) -> Mask:
+        """Which structural choices each variant is made of, (variants, choices): parts of its name,
+        such as `pad.inline`. Those that all variants share are left out."""
+        made = [_choices(v.name) for v in self.variants]
+        every = sorted(set[str]().union(*made) - set[str].intersection(*made))
+        return np.array([[c in m for c in every] for m in made], np.bool_).reshape(len(made), -1)
 
     @property
     def space(self) -> Space:
@@ -342,3 +351,9 @@ class Space:
 def _steps(value: int, spec: TileSpec) -> list[int]:
     unit = spec.lanes if spec.role == "vector" and value % spec.lanes == 0 else 1
     return [x for x in (value * 2, value // 2, value + unit, value - unit) if x >= 1 and x != value]
+
+
+def _choices(name: str) -> set[str]:
+    """`step.one.packed+pad.inline` is made of `step.one`, `step.packed` and `pad.inline`."""
+    blocks = [part.partition(".") for part in name.split("+")]
+    return {f"{block}.{word}" for block, _, words in blocks for word in words.split(".")}

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from measure.pool import Pool
 
 
+ROUND = 8
+"""Candidates a round on this machine: after 256 trials a search in rounds of 8, 16, 32 held 0.98,
+0.97, 0.93 of the best speed that was measured (`benchmarks/search_replay.py --guess`)."""
+
+
 @dataclass(frozen=True)
 class TuningOptions:
     """Options of one `SearchTask.tune` call.
@@ -27,7 +32,8 @@ class TuningOptions:
     - `early_stopping`: stop when this many trials in a row brought no better program. In a job
       that had ended and is resumed, trials count from there; one that was killed counts on.
     - `num_measures_per_round`: candidates proposed and measured at a time; the search learns
-      between rounds. Default: an eighth of the trials, at least 8 and at most 64.
+      between rounds. Default: 8; of a pool elsewhere, which has several devices, an eighth of
+      the trials, at least 8 and at most 64.
     - `time_budget_s`: seconds of wall time after which no new round starts.
     - `measure_callbacks`: receivers of the records, `RecordToFile` and `RecordToStore` among them.
     - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead, or the
@@ -104,9 +110,15 @@ class TuningOptions:
     @property
     def round_size(self) -> int:
         """Candidates a round."""
+        from measure.pool import measures_elsewhere
+
         if self.num_measures_per_round is not None:
             return self.num_measures_per_round
-        return max(8, min(64, self.num_measure_trials // 8))
+        if isinstance(self.pool, str):
+            many = not PoolAddress.parse(self.pool).is_local
+        else:
+            many = self.pool is not None and measures_elsewhere(self.pool)
+        return max(ROUND, min(64, self.num_measure_trials // 8)) if many else ROUND
 
 
 def checked(options: TuningOptions | None) -> TuningOptions:

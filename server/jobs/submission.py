@@ -92,6 +92,7 @@ async def _submission(
     tuning = TuningOptions(
         num_measure_trials=options.num_measure_trials,
         num_measures_per_round=options.num_measures_per_round,
+        pool=service.workers.address(pool),
     )
     return Submission(
         workload=workload,

@@ -56,6 +56,10 @@ class Workers:
                 problems.append(e)
         raise _worst(problems)
 
+    def address(self, stored: str | None) -> str:
+        """Of the pool that jobs have so."""
+        return next(one.plan.address for one in self.pools if one.plan.stored == stored)
+
     def _eligible(self, target: str, pool: str | None) -> list[PoolWorkers]:
         """The pools that a target may go to; `pool`: the one that was asked for."""
         named = [one for one in self.pools if pool in (None, one.plan.name)]

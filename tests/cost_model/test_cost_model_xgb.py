@@ -208,13 +208,44 @@ def test_fitting_keeps_the_class_and_the_data_of_a_model(
     assert (type(fitted), len(fitted.data)) == (Own, 40)
 
 
+def test_what_is_learned_of_a_choice_holds_for_all_that_have_it() -> None:
+    """Three candidates with packed weights turn out slow: so do those of other structures with
+    packed weights, more than those without."""
+    conv = generate_space(prim_func_of("conv2d", (7, 7, 64, 64, 3, 1, 1)), TARGET)
+    packed = np.array(["weight.root" in v.name for v in conv.variants])
+    cached = np.array(["cache" in v.name for v in conv.variants])
+    drawn = conv.sample(np.random.default_rng(0), 600)
+    kinds = {
+        name: drawn.take(
+            np.flatnonzero((packed[drawn.variant] == p) & (cached[drawn.variant] == c))
+        )
+        for name, p, c in (("told", True, True), ("packed", True, False), ("plain", False, False))
+    }
+    told = kinds.pop("told").take(np.arange(3))
+    others = kinds.pop("plain").take(np.arange(3))
+    known = Population.concat([told, others])
+    model = BoostedModel(pretrained=False)
+    said = model.predict(conv, known)
+    seconds = bound_seconds(conv.func, conv.target) / np.exp(said)
+    seconds[:3] *= 3.0
+    fitted = model.fit(conv, known, seconds)
+    rest = drawn.take(np.flatnonzero(~cached[drawn.variant]))
+    shift = fitted.predict(conv, rest) - model.predict(conv, rest)
+    legal = np.isfinite(shift)
+    slower, same = (shift[legal & (packed[rest.variant] == p)] for p in (True, False))
+    assert np.median(slower) < np.median(same) - 0.3
+    doubts = fitted.doubts(conv, rest)
+    other = np.array(["weight.thread" in v.name for v in conv.variants])[rest.variant]
+    assert np.median(doubts[legal & packed[rest.variant]]) < np.median(doubts[legal & other])
+
+
 def test_a_model_fitted_to_one_task_says_so_when_asked_of_another(
     space: Space, population: Population
 ) -> None:
     fitted = BoostedModel().fit(space, population.take(np.arange(8)), np.full(8, 1e-4))
     other = generate_space(prim_func_of("softmax", (16, 24)), TARGET)
     asked = other.sample(np.random.default_rng(0), 4)
-    with pytest.raises(AutoschedError, match=r"whose structures and decisions are \d+"):
+    with pytest.raises(AutoschedError, match=r"choices and decisions are \d+ features"):
         fitted.predict(other, asked)
 
 

@@ -85,6 +85,45 @@ def test_a_smaller_round_is_a_prefix(space: Space) -> None:
         search.propose(0, 9, [])
 
 
+def test_the_first_rounds_try_every_structure() -> None:
+    """Of which a model that has seen nothing of it may be wrong: one candidate each."""
+    conv = generate_space(prim_func_of("conv2d", (7, 7, 64, 64, 3, 1, 1)), TARGET)
+    every = set(range(len(conv.variants)))
+    assert 8 < len(every) <= 16
+
+    def tried(params: SearchParams, rounds: int) -> list[list[int]]:
+        search = EvolutionarySearch(conv, BoostedModel(), 0, params)
+        history: list[Measured] = []
+        for r in range(rounds):
+            proposed = search.propose(r, 8, history)
+            history += [Measured(r, n, v, d, "ok", 1e-3) for n, (v, d) in enumerate(proposed)]
+        return [[h.variant for h in history if h.round == r] for r in range(rounds)]
+
+    rounds = tried(PARAMS, 4)
+    assert set().union(*rounds) == every
+    known: set[int] = set()
+    for found in rounds:
+        new = set(found[:4]) - known
+        assert len(new) == 4 or known | new == every
+        known |= set(found)
+    few = replace(PARAMS, untried=0.0, eps_greedy=0.0)
+    assert len(set().union(*tried(few, 2))) < 8
+
+
+def test_structures_beyond_the_first_rounds_wait_for_the_model() -> None:
+    conv = generate_space(prim_func_of("conv2d", (7, 7, 64, 64, 3, 1, 1)), TARGET)
+    none = replace(PARAMS, untried_until=0)
+    as_zero = replace(PARAMS, untried=0.0)
+    found = [
+        EvolutionarySearch(conv, BoostedModel(), 0, p).propose(0, 8, []) for p in (none, as_zero)
+    ]
+    assert (
+        found[0]
+        == found[1]
+        != EvolutionarySearch(conv, BoostedModel(), 0, PARAMS).propose(0, 8, [])
+    )
+
+
 def test_small_spaces_are_exhausted_and_then_nothing_is_proposed() -> None:
     small = generate_space(prim_func_of("softmax", (8, 64)), TARGET)
     whole = small.enumerate(4096)
@@ -184,7 +223,9 @@ def test_the_best_predicted_matmuls_have_winning_tiles_and_packed_panels(
     """By the roofline, and by trees that were grown on a CPU with vectors half as wide."""
     big = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
     model = BoostedModel(pretrained=pretrained)
-    search = EvolutionarySearch(big, model, 0, SearchParams(round_size=16, eps_greedy=0.0))
+    search = EvolutionarySearch(
+        big, model, 0, SearchParams(round_size=16, eps_greedy=0.0, untried=0.0)
+    )
     for variant, values in search.propose(0, 16, []):
         vectors = -(-values["matmul.vj.3"] // 16)
         tile = values["matmul.vi.3"] * vectors
@@ -196,7 +237,7 @@ def test_the_best_predicted_matmuls_have_winning_tiles_and_packed_panels(
 def test_the_best_predicted_convolutions_have_winning_tiles() -> None:
     conv = generate_space(prim_func_of("conv2d", (56, 56, 64, 64, 3, 1, 1)), TARGET)
     search = EvolutionarySearch(
-        conv, BoostedModel(), 0, SearchParams(round_size=16, eps_greedy=0.0)
+        conv, BoostedModel(), 0, SearchParams(round_size=16, eps_greedy=0.0, untried=0.0)
     )
     for _, values in search.propose(0, 16, []):
         vectors = -(-values["conv2d.vco.3"] // 16)

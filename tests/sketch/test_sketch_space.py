@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from autosched.errors import TuningError
+from autosched.schedule import Trace
 from autosched.search.evaluate import legal
 from autosched.sketch.decisions import TileSpec
 from autosched.sketch.default import default_schedule
 from autosched.sketch.generate import generate_space
-from autosched.sketch.space import Population, Space
+from autosched.sketch.space import Population, Space, Variant
 from autosched.target import Target
 from autosched.workloads import prim_func_of
 
@@ -138,6 +139,25 @@ def test_enumeration_of_a_tile_is_complete() -> None:
     every = np.array([(a, b) for a in range(1, 13) for b in range(1, 13)])
     assert {tuple(r) for r in spec.repair(every).tolist()} == {tuple(r) for r in whole.tolist()}
     assert spec.enumerate(3) is None
+
+
+def test_variants_are_made_of_choices() -> None:
+    """Those that all share are left out."""
+    trace = Trace()
+    names = ["step.one.packed+pad.inline", "step.one+pad.root", "step.shared.packed+pad.root"]
+    func = prim_func_of("matmul", (4, 4, 4))
+    space = Space(func, TARGET, [Variant(name, trace, ()) for name in names])
+    columns = {tuple(c) for c in space.choices.T.tolist()}
+    assert space.choices.shape == (3, 5)
+    assert columns == {
+        (True, True, False),  # step.one
+        (False, False, True),  # step.shared
+        (True, False, True),  # step.packed
+        (True, False, False),  # pad.inline
+        (False, True, True),  # pad.root
+    }
+    alone = Space(func, TARGET, [Variant("default", trace, ())])
+    assert alone.choices.shape == (1, 0)
 
 
 def test_unknown_variants_and_missing_decisions_are_named(gmm: Space) -> None:

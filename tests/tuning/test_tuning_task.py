@@ -135,7 +135,10 @@ def test_options_do_not_ask_a_pool_for_its_device() -> None:
 
 @pytest.mark.parametrize(("trials", "size"), [(1, 8), (64, 8), (100, 12), (512, 64), (9999, 64)])
 def test_round_sizes(trials: int, size: int) -> None:
-    assert at.TuningOptions(num_measure_trials=trials).round_size == size
+    cluster = "tcp://localhost:9190"
+    assert at.TuningOptions(num_measure_trials=trials, pool=cluster).round_size == size
+    assert at.TuningOptions(num_measure_trials=trials).round_size == 8
+    assert at.TuningOptions(trials, pool="local").round_size == 8
     assert at.TuningOptions(trials, num_measures_per_round=5).round_size == 5
 
 
