@@ -89,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--per-round",
         type=positive,
         metavar="N",
-        help="candidates proposed at a time (default: 8; of a cluster an eighth of the trials, "
-        "8 to 64)",
+        help="candidates proposed at a time (default: an eighth of the trials, at least 8 and at "
+        "most as many as there are cores; 64 of a cluster)",
     )
     parser.add_argument(
         "--pool",

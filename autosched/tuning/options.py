@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autosched.checks import instance, listed, shown
 from autosched.errors import TuningError
 from autosched.integers import as_int, plain, settle
+from autosched.target import available_cores
 from autosched.tuning.pools import LOCAL, PoolAddress
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 ROUND = 8
-"""Candidates a round on this machine: after 256 trials a search in rounds of 8, 16, 32 held 0.98,
-0.97, 0.93 of the best speed that was measured (`benchmarks/search_replay.py --guess`)."""
+"""Candidates a round, at least: after 256 trials a search in rounds of 8, 16, 32 held 0.98, 0.97,
+0.93 of the best speed that was measured (`benchmarks/search_replay.py --guess`)."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class TuningOptions:
     - `early_stopping`: stop when this many trials in a row brought no better program. In a job
       that had ended and is resumed, trials count from there; one that was killed counts on.
     - `num_measures_per_round`: candidates proposed and measured at a time; the search learns
-      between rounds. Default: 8; of a pool elsewhere, which has several devices, an eighth of
-      the trials, at least 8 and at most 64.
+      between rounds. Default: an eighth of the trials, at least 8 and at most as many as this
+      machine has cores to build on; 64 of a pool elsewhere, which has several devices.
     - `time_budget_s`: seconds of wall time after which no new round starts.
     - `measure_callbacks`: receivers of the records, `RecordToFile` and `RecordToStore` among them.
     - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead, or the
@@ -110,15 +111,22 @@ class TuningOptions:
     @property
     def round_size(self) -> int:
         """Candidates a round."""
+        return self.round_size_of(1)
+
+    def round_size_of(self, tasks: int) -> int:
+        """Candidates a round, where the trials are those of so many tasks: each gets several
+        rounds."""
         from measure.pool import measures_elsewhere
 
         if self.num_measures_per_round is not None:
             return self.num_measures_per_round
         if isinstance(self.pool, str):
-            many = not PoolAddress.parse(self.pool).is_local
+            elsewhere = not PoolAddress.parse(self.pool).is_local
         else:
-            many = self.pool is not None and measures_elsewhere(self.pool)
-        return max(ROUND, min(64, self.num_measure_trials // 8)) if many else ROUND
+            elsewhere = self.pool is not None and measures_elsewhere(self.pool)
+        least = ROUND if tasks == 1 else ROUND // 2
+        most = 64 if elsewhere else max(ROUND, available_cores())
+        return max(least, min(most, self.num_measure_trials // (8 * tasks)))
 
 
 def checked(options: TuningOptions | None) -> TuningOptions:

@@ -88,12 +88,7 @@ async def _submission(
     client.check_priority(request.priority)
     assert request.workload is not None
     workload, name, library = _named(Workload(**examined.workload), request.workload, request.name)
-    # A round's size is fixed here: with more trials, rounds of another size would be other rounds.
-    tuning = TuningOptions(
-        num_measure_trials=options.num_measure_trials,
-        num_measures_per_round=options.num_measures_per_round,
-        pool=service.workers.address(pool),
-    )
+    size = _round_size(service, options, options.num_measure_trials, 1, pool)
     return Submission(
         workload=workload,
         from_library=library,
@@ -104,7 +99,7 @@ async def _submission(
         pool=pool,
         seed=options.seed,
         trials_requested=options.num_measure_trials,
-        options=options.model_dump() | {"round_size": tuning.round_size},
+        options=options.model_dump() | {"round_size": size},
         priority=request.priority,
         client=client.name,
         key=key,
@@ -130,7 +125,6 @@ async def submit_batch(
             "invalid-workload", f"expected a trial for each of the {many} workloads, found {total}"
         )
     batch_id = new_job_id()
-    round_size = _round_size(options, total, many)
     submissions: list[Submission] = []
     pool: str | None = None
     for place, item in enumerate(request.workloads):
@@ -145,7 +139,8 @@ async def submit_batch(
                 f"workload {place + 1}, {workload.name}, stands twice; give it once, with the sum "
                 "of the weights",
             )
-        given = {"round_size": round_size, "weight": item.weight, "place": place}
+        size = _round_size(service, options, total, many, pool)
+        given = {"round_size": size, "weight": item.weight, "place": place}
         submissions.append(
             Submission(
                 workload=workload,
@@ -190,7 +185,7 @@ async def submit_model(
             "invalid-workload", f"expected a trial for each of the {many} tasks, found {total}"
         )
     batch_id = new_job_id()
-    size = _round_size(options, total, many)
+    size = _round_size(service, options, total, many, pool)
     shared = options.model_dump() | {"num_measure_trials": total, "round_size": size}
     submissions = []
     for place, task in enumerate(found["tasks"]):
@@ -223,9 +218,16 @@ async def submit_model(
     return await service.reading.do(("model", stored), first)
 
 
-def _round_size(options: JobOptions, total: int, many: int) -> int:
-    """As the task scheduler chooses it: every task gets several rounds."""
-    return options.num_measures_per_round or max(4, min(64, total // (8 * many)))
+def _round_size(
+    service: Service, options: JobOptions, total: int, many: int, pool: str | None
+) -> int:
+    """Of `many` tasks with so many trials altogether, as tuning them here would choose it. It is
+    fixed here: with more trials, rounds of another size would be other rounds."""
+    return TuningOptions(
+        num_measure_trials=total,
+        num_measures_per_round=options.num_measures_per_round,
+        pool=service.workers.address(pool),
+    ).round_size_of(many)
 
 
 def _named(

@@ -12,6 +12,7 @@ import pytest
 import autosched as at
 from autosched import te
 from autosched.errors import AutoschedError, TargetError, TuningError, WorkloadError
+from autosched.tuning import options as module
 from measure.local.pool import LocalPool
 
 
@@ -134,11 +135,16 @@ def test_options_do_not_ask_a_pool_for_its_device() -> None:
 
 
 @pytest.mark.parametrize(("trials", "size"), [(1, 8), (64, 8), (100, 12), (512, 64), (9999, 64)])
-def test_round_sizes(trials: int, size: int) -> None:
+def test_round_sizes(trials: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than are built at a time, so that the search learns soon; of several devices more."""
     cluster = "tcp://localhost:9190"
     assert at.TuningOptions(num_measure_trials=trials, pool=cluster).round_size == size
-    assert at.TuningOptions(num_measure_trials=trials).round_size == 8
-    assert at.TuningOptions(trials, pool="local").round_size == 8
+    for cores in (1, 2, 8, 32, 128):
+        monkeypatch.setattr(module, "available_cores", lambda cores=cores: cores)
+        expected = max(8, min(size, cores))
+        assert at.TuningOptions(num_measure_trials=trials).round_size == expected
+        assert at.TuningOptions(trials, pool="local").round_size == expected
+    assert at.TuningOptions(32 * trials).round_size_of(32) == max(4, min(128, trials // 8))
     assert at.TuningOptions(trials, num_measures_per_round=5).round_size == 5
 
 

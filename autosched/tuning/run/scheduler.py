@@ -195,7 +195,7 @@ class TaskScheduler:
                 runner=None,
                 early_stopping=self.patience,
                 time_budget_s=None,
-                num_measures_per_round=self._round_size(options),
+                num_measures_per_round=options.round_size_of(len(self.states)),
                 verbose=0,
             )
             state, error = "failed", None
@@ -216,12 +216,6 @@ class TaskScheduler:
                     close_at_end(stack, options.measure_callbacks)
                     self._stop(state, error)
         return self._result(time.perf_counter() - started)
-
-    def _round_size(self, options: TuningOptions) -> int:
-        """Candidates a round: every task should get several rounds."""
-        if options.num_measures_per_round is not None:
-            return options.num_measures_per_round
-        return max(4, min(64, options.num_measure_trials // (8 * len(self.states))))
 
     def _spend(
         self, own: TuningOptions, options: TuningOptions, started: float, table: Table
