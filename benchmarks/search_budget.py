@@ -58,6 +58,8 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
+    if options.few_seeds < 4 or options.many_seeds < 1:
+        parser.error("expected four seeds of few trials, and one of many")
     rows = []
     for workload in options.workloads:
         rows.append(row := compare(workload, options))

@@ -56,13 +56,14 @@ T = TypeVar("T")
 DECISIONS = 0.5
 """Distance in feature space of two candidates one of whose tile factors is twice the other's."""
 OWN, CHOICE = 1.0, 3.0
-"""Of two that differ by their variant, and by a choice that one of these is made of: what models do
-not know of it, they do not know of all candidates that have it."""
+"""Values of the features that say which variant a candidate is and which choices it is made of.
+CHOICE is larger, so that what is not known of a choice is known of no candidate made with it."""
 _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
 """What reading a damaged archive raises, besides ValueError; the last one for its flags."""
-FORMAT = 3
+FORMAT = 4
 """Version of the files that `save` writes. Those of the first, which had only what was learned of
-many tasks, and of the second, which knew no pretrained trees, load as such."""
+many tasks, and of the second, which knew no pretrained trees, load as such. What `fit` learned is
+of the features of the fourth."""
 
 
 class BoostedModel:
@@ -317,6 +318,11 @@ class BoostedModel:
                 corrected, digest = False, None
         except (LookupError, TypeError, ValueError, AutoschedError) as e:
             raise _damaged(text, e) from e
+        if corrected and saved["format"] < FORMAT:
+            raise AutoschedError(
+                f"{text} has what fit learned of the features of an earlier version; fit the model "
+                "again"
+            )
         if started not in (None, pretrained_digest()):
             raise AutoschedError(
                 f"{text} was trained on top of other pretrained trees than this version has; train "

@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="candidates proposed at a time (default: an eighth of the trials, at least 8 and at "
-        "most as many as there are cores; 64 of a cluster)",
+        "most as many as are built at a time; 64 of a cluster)",
     )
     parser.add_argument(
         "--pool",

@@ -21,7 +21,7 @@ from autosched.graph.types import TensorType
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Slot
-from autosched.tir.interp import constant, converted
+from autosched.tir.interp import constant
 from autosched.tir.nodes import Access, Block, For, Iter, Node, PrimFunc
 from autosched.tir.operations import OPS
 
@@ -157,7 +157,7 @@ def _thunk(e: Expr, slots: Sequence[Thunk | None]) -> Thunk | None:
         return None
     if e.op == "cast":
         source, to = e.args[0].dtype, e.dtype
-        return lambda args: converted(given[0](args), source, to)
+        return lambda args: dtypes.converted(given[0](args), source, to)
     operation = np.where if e.op in ("if_then_else", "select") else OPS[e.op].numpy
     if len(given) == 2:
         first, second = given

@@ -194,7 +194,8 @@ def identity() -> Any:
 
 
 def cast(value: Any, dtype: str) -> Any:
-    """`value` converted; floats to integers truncate."""
+    """`value` converted; floats to integers truncate, what does not fit becomes the least or the
+    largest integer, and NaN 0."""
     _parsed("cast")
 
 

@@ -65,7 +65,8 @@ class SearchParams:
     survivors: int = 4
     """Variants, the best ones, that have offspring."""
     untried: float = 0.5
-    """Share of a round that may go to variants of which nothing was proposed yet, one each."""
+    """Share of a round that may go to variants that were not tried yet, one each: every second slot
+    if it is a half."""
     untried_until: int = 32
     """Candidates after which no round has such ones any more."""
     crowd: float = 0.25
@@ -79,7 +80,7 @@ class SearchParams:
     doubted: int = 512
     """Candidates, the best by their scores, of which that is asked."""
     doubted_each: int = 8
-    """Candidates, the best of their variant, of which it is asked besides."""
+    """The best candidates of each variant, of which it is asked as well."""
     centres: int = 4
     """Candidates, the best measured, whose neighbourhood that is."""
     pairs: int = 256
@@ -182,9 +183,9 @@ class EvolutionarySearch:
             return known[1]
         measured = self.space.population([(h.variant, dict(h.values)) for h in seen])
         taken = {k for k, h in zip(measured.keys(), seen, strict=True) if h.here}
-        tried = measured.variant
+        tried = measured.variant[[h.status not in UNTOLD for h in seen]]
         if round >= 1:
-            before = self._ranked(round - 1, history)
+            before = self._proposed(round - 1, history)
             taken |= set(before.keys())
             tried = np.union1d(tried, before.variant)
         seconds = np.array(
@@ -204,8 +205,9 @@ class EvolutionarySearch:
                 "that none is worth building"
             )
             _log.warning("%s", self.why_none)
-        first = self._untried(round, pool.candidates, tried)
-        found = self._choose(pool, taken, set(close.keys()), first, rng)
+        late = round * self.params.round_size >= self.params.untried_until
+        tried = np.arange(len(self.space.variants)) if late else tried
+        found = self._choose(pool, taken, set(close.keys()), tried, rng)
         abroad = measured.take(_best_abroad(seen, seconds))
         if not set(abroad.keys()) <= taken | set(found.keys()):
             # Whatever the model thinks of it: the best known elsewhere is a bar for what is here.
@@ -213,6 +215,16 @@ class EvolutionarySearch:
         self._memo = {k: v for k, v in self._memo.items() if k[0] >= round - 1}
         self._memo[key] = (found.keys(), found)
         return found
+
+    def _proposed(self, round: int, history: Sequence[Measured]) -> Population:
+        """The candidates of a round: those that were measured, where all of them were, so that a
+        search that goes on after a thousand rounds does not make these again."""
+        of_round = {h.slot: h for h in history if h.round == round and h.here}
+        slots = range(self.params.round_size)
+        if any(slot not in of_round for slot in slots):
+            return self._ranked(round, history)
+        in_order = (of_round[slot] for slot in slots)
+        return self.space.population([(h.variant, dict(h.values)) for h in in_order])
 
     def _pool(
         self,
@@ -317,27 +329,19 @@ class EvolutionarySearch:
         ]
         return Population.concat(parts)
 
-    def _untried(self, round: int, candidates: Population, tried: IntArray) -> IntArray:
-        """Rows of candidates, which are sorted: the best one of each variant that was never tried,
-        as many as a round has room for. A model that has seen nothing of a structure may be wrong
-        about all of it."""
-        if round * self.params.round_size >= self.params.untried_until:
-            return np.zeros(0, np.int64)
-        variants, first = np.unique(candidates.variant, return_index=True)
-        rows = np.sort(first[~np.isin(variants, tried)])
-        return rows[: int(self.params.untried * self.params.round_size)]
-
     def _choose(
         self,
         pool: Pool,
         taken: set[bytes],
         close: set[bytes],
-        first: IntArray,
+        tried: IntArray,
         rng: np.random.Generator,
     ) -> Population:
-        """The rows `first`; then slot by slot one that is new: the best by its score, the best by
-        what it may turn out to be, the best of what is `close` to the best measured, or any. All
-        but the last two leave room for other kinds."""
+        """Slot by slot one that is new: the best of a variant that is not among `tried`, the best
+        by its score, the best by what it may turn out to be, the best of what is `close` to the
+        best measured, or any. The second and the third leave room for other kinds.
+
+        A model that has seen nothing of a structure may be wrong about all of it."""
         p, size = self.params, self.params.round_size
         keys = pool.candidates.keys()
         free = np.array([n for n, k in enumerate(keys) if k not in taken], dtype=np.int64)
@@ -347,10 +351,15 @@ class EvolutionarySearch:
         by_score = list(range(len(free)))
         by_hope = np.argsort(-hopes, kind="stable").tolist()
         near = [n for n, k in enumerate(free.tolist()) if keys[k] in close]
-        used: dict[int, None] = dict.fromkeys(np.searchsorted(free, first).tolist())
-        crowd: Counter[bytes] = Counter(kinds[n] for n in used)
-        for kind, place in rng.random((min(size, len(free)) - len(used), 2)).tolist():
-            if kind < p.eps_greedy:
+        variants, first = np.unique(pool.candidates.variant[free], return_index=True)
+        firsts = np.sort(first[~np.isin(variants, tried)]).tolist()
+        used: dict[int, None] = {}
+        crowd: Counter[bytes] = Counter()
+        for slot, (kind, place) in enumerate(rng.random((min(size, len(free)), 2)).tolist()):
+            waiting = [n for n in firsts if n not in used]
+            if waiting and int((slot + 1) * p.untried) > int(slot * p.untried):
+                left = waiting
+            elif kind < p.eps_greedy:
                 start = int(place * len(free))
                 left = [n for n in chain(by_score[start:], by_score[:start]) if n not in used]
             elif kind < p.eps_greedy + p.near and not used.keys() >= set(near):

@@ -64,13 +64,27 @@ def to_float32(patterns: npt.ArrayLike) -> npt.NDArray[np.float32]:
 def to_integer(values: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
     """Floats as a type of integers: truncated, what does not fit is the least or the largest
     integer, and NaN is 0."""
-    given = np.asarray(values)
+    given, kind = np.asarray(values), np.dtype(dtype).type
     least, most = int(minimum(dtype)), int(maximum(dtype))
+    if given.ndim == 0:  # as the interpreter asks, point by point
+        x = float(given)
+        return np.asarray(kind(0 if x != x else int(min(max(x, least), most))))
     with np.errstate(over="ignore"):  # a bound beyond float16 is infinite, and compares rightly
         low, beyond = given.dtype.type(least), given.dtype.type(float(most) + 1.0)
     above = given >= beyond
     made = np.where((given > low) & ~above, given, 0).astype(dtype)
-    return np.where(above, most, np.where(given <= low, least, made)).astype(dtype)
+    return np.where(above, kind(most), np.where(given <= low, kind(least), made))
+
+
+def converted(values: Any, source: str, dtype: str) -> Any:
+    """Values of `source` as `dtype`; floats become integers as `to_integer` has it."""
+    if dtype == "bfloat16":
+        return from_float32(values)[()]
+    if source == "bfloat16":
+        return to_float32(values)[()]
+    if is_float(source) and is_int(dtype):
+        return to_integer(values, dtype)[()]
+    return np.asarray(values).astype(dtype)[()]
 
 
 @cache

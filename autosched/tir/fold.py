@@ -141,7 +141,7 @@ def fold_constant(e: Call) -> Const | None:
 
 
 def _converted(source: str, target: str, value: np.generic) -> Const | None:
-    """A constant in another type; None where that is not defined (out of range, no number)."""
+    """A constant in another type; None, which leaves it to run time, where it does not fit."""
     if dtypes.is_float(source) and not dtypes.is_float(target):
         number = value.item()
         if target == "bool" or not np.isfinite(number):

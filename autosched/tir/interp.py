@@ -75,17 +75,6 @@ def constant(value: Any, dtype: str) -> Any:
     return np.dtype(dtype).type(value)
 
 
-def converted(values: Any, source: str, dtype: str) -> Any:
-    """Values of `source` as `dtype`; floats become integers as `dtypes.to_integer` has it."""
-    if dtype == "bfloat16":
-        return dtypes.from_float32(values)[()]
-    if source == "bfloat16":
-        return dtypes.to_float32(values)[()]
-    if dtypes.is_float(source) and dtypes.is_int(dtype):
-        return dtypes.to_integer(values, dtype)[()]
-    return np.asarray(values).astype(dtype)[()]
-
-
 def bind(func: PrimFunc, arrays: Sequence[Array]) -> dict[int, Array]:
     """Buffer (by id) -> memory: parameters as given, every other buffer poisoned."""
     if len(arrays) != len(func.params):
@@ -142,7 +131,7 @@ class Evaluator:
         if e.op == "cast":
             source, to = e.args[0].dtype, e.dtype
             if dtypes.is_float(source) or to == "bfloat16":
-                return lambda: converted(args[0](), source, to)
+                return lambda: dtypes.converted(args[0](), source, to)
             return lambda: args[0]().astype(kind)
         operation = OPS[e.op].numpy
         return lambda: kind(operation(*[a() for a in args]))

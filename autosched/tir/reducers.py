@@ -66,7 +66,7 @@ def evaluate(e: Expr, values: dict[Var, Any]) -> Any:
     assert isinstance(e, ex.Call)
     args = [evaluate(a, values) for a in e.args]
     if e.op == "cast":
-        return np.asarray(args[0]).astype(e.dtype)
+        return dtypes.converted(args[0], e.args[0].dtype, e.dtype)
     return OPS[e.op].numpy(*args)
 
 

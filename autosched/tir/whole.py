@@ -13,7 +13,7 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine, always
 from autosched.tir.apart import injective
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
-from autosched.tir.interp import Array, as_int, at_sizes, bind, constant, converted
+from autosched.tir.interp import Array, as_int, at_sizes, bind, constant
 from autosched.tir.nodes import Access, Block, PrimFunc, Site, foreign, sites
 from autosched.tir.operations import OPS
 from autosched.tir.printer import Names, format_access
@@ -169,7 +169,7 @@ class Values:
             return np.where(taken, yes, no)
         args = [self.expr(a, mask) for a in e.args]
         if e.op == "cast":
-            return converted(args[0], e.args[0].dtype, e.dtype)
+            return dtypes.converted(args[0], e.args[0].dtype, e.dtype)
         return OPS[e.op].numpy(*args)
 
 

@@ -33,8 +33,8 @@ class TuningOptions:
     - `early_stopping`: stop when this many trials in a row brought no better program. In a job
       that had ended and is resumed, trials count from there; one that was killed counts on.
     - `num_measures_per_round`: candidates proposed and measured at a time; the search learns
-      between rounds. Default: an eighth of the trials, at least 8 and at most as many as this
-      machine has cores to build on; 64 of a pool elsewhere, which has several devices.
+      between rounds. Default: an eighth of the trials, at least 8 and at most as many as are
+      built at a time; 64 of a cluster.
     - `time_budget_s`: seconds of wall time after which no new round starts.
     - `measure_callbacks`: receivers of the records, `RecordToFile` and `RecordToStore` among them.
     - `builder`, `runner`: options of the local pool; `pool`: an open pool to use instead, or the
@@ -42,7 +42,8 @@ class TuningOptions:
     - `resume`: go on with the newest job of the same workload, target, seed and device in the first
       `RecordToStore`; none there starts one and says so, and at its total the recorded result is
       returned.
-    - `seed`: governs proposals and input data; the same seed and records give the same proposals.
+    - `seed`: governs proposals and input data; the same seed, round size and records give the same
+      proposals.
     - `finalists`: how many of the best are measured again, in interleaved blocks, before one wins.
     - `verbose`: 0 silent, 1 progress.
     """
@@ -116,16 +117,15 @@ class TuningOptions:
     def round_size_of(self, tasks: int) -> int:
         """Candidates a round, where the trials are those of so many tasks: each gets several
         rounds."""
-        from measure.pool import measures_elsewhere
-
         if self.num_measures_per_round is not None:
             return self.num_measures_per_round
         if isinstance(self.pool, str):
-            elsewhere = not PoolAddress.parse(self.pool).is_local
+            several = PoolAddress.parse(self.pool).is_cluster
         else:
-            elsewhere = self.pool is not None and measures_elsewhere(self.pool)
+            several = getattr(self.pool, "several", False)
+        built = (self.builder and self.builder.n_parallel) or available_cores()
         least = ROUND if tasks == 1 else ROUND // 2
-        most = 64 if elsewhere else max(ROUND, available_cores())
+        most = 64 if several else min(64, max(ROUND, built))
         return max(least, min(most, self.num_measure_trials // (8 * tasks)))
 
 

@@ -221,7 +221,8 @@ class SketchPolicy:
         return self.search(self.seed, self.params.round_size).sample(n)
 
     def evolutionary_search(self, n: int | None = None) -> list[Candidate]:
-        """The `n` candidates (default: a round) that would be measured first, best first."""
+        """The `n` candidates (default: a round) that would be measured first: of the untried
+        structures and of all candidates in turns, best first."""
         size = self.params.round_size if n is None else integer("n", n, 1, TuningError)
         return self.search(self.seed, size).propose(0, size, self.preloaded())
 

@@ -24,7 +24,7 @@ from autosched.script import parse, parse_func
 from autosched.tir.interp import run
 from autosched.tir.nodes import PrimFunc, inputs_of
 
-RANDOM = Budget(60)
+RANDOM = Budget(12)
 ALIGNMENT = 64
 
 
@@ -126,11 +126,15 @@ def test_floats_that_no_integer_holds(dtype: str, source: str, tmp_path: Path) -
         x = np.array([*ends, 1e30, -1e30, np.inf, -np.inf, np.nan, 3.7, -3.7]).astype(source)
     a = te.placeholder(x.shape, source, "a")
     b = te.compute(x.shape, lambda i: te.cast(a[i], dtype), name="b")
-    func = te.create_prim_func([a, b], name="casts")
-    y, expected = np.empty((2, len(x)), dtype)
-    compiled(at.c_source(func), func.name, tmp_path)(x, y)
-    run(func, [x, expected])
-    np.testing.assert_array_equal(y, expected)
+    limited = te.compute(
+        x.shape, lambda i: te.cast(te.max(te.min(a[i], 100.0), 0.0), dtype), name="limited"
+    )
+    func = te.create_prim_func([a, b, limited], name="casts")
+    found, expected = np.empty((2, 2, len(x)), dtype)
+    compiled(at.c_source(func), func.name, tmp_path)(x, *found)
+    run(func, [x, *expected])
+    np.testing.assert_array_equal(found, expected)
+    assert expected[1][np.isnan(x)].tolist() == [0]
 
 
 def plain(dtype: str = "float32", name: str = "f") -> PrimFunc:

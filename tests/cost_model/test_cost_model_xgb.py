@@ -264,6 +264,17 @@ def test_files_of_earlier_versions_load_without_pretrained_trees(
     assert found.tobytes() == model.predict(space, population).tobytes()
 
 
+def test_what_was_fitted_to_features_of_an_earlier_version_is_refused(
+    space: Space, population: Population, tmp_path: Path
+) -> None:
+    few = population.take(np.arange(8))
+    BoostedModel(pretrained=False).fit(space, few, np.full(8, 1e-4)).save(tmp_path / "model")
+    text = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**text, "format": 3}))
+    with pytest.raises(AutoschedError, match="features of an earlier version; fit the model again"):
+        BoostedModel().load(tmp_path / "model")
+
+
 def test_a_file_on_top_of_other_pretrained_trees_is_refused(tmp_path: Path) -> None:
     BoostedModel().save(tmp_path / "model")
     text = json.loads((tmp_path / "model.json").read_text())
@@ -285,7 +296,7 @@ def test_files_of_two_models_do_not_make_one(tmp_path: Path) -> None:
 def test_files_of_another_version_are_refused(tmp_path: Path) -> None:
     BoostedModel().save(tmp_path / "model.json")
     text = json.loads((tmp_path / "model.json").read_text())
-    for key, value in (("format", 0), ("format", 4), ("format", []), ("features", ["other"])):
+    for key, value in (("format", 0), ("format", 5), ("format", []), ("features", ["other"])):
         (tmp_path / "model.json").write_text(json.dumps({**text, key: value}))
         with pytest.raises(AutoschedError, match="train"):
             BoostedModel().load(tmp_path / "model")

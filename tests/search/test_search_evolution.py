@@ -103,25 +103,40 @@ def test_the_first_rounds_try_every_structure() -> None:
     assert set().union(*rounds) == every
     known: set[int] = set()
     for found in rounds:
-        new = set(found[:4]) - known
+        new = set(found[1::2]) - known
         assert len(new) == 4 or known | new == every
         known |= set(found)
     few = replace(PARAMS, untried=0.0, eps_greedy=0.0)
     assert len(set().union(*tried(few, 2))) < 8
 
 
-def test_structures_beyond_the_first_rounds_wait_for_the_model() -> None:
-    conv = generate_space(prim_func_of("conv2d", (7, 7, 64, 64, 3, 1, 1)), TARGET)
-    none = replace(PARAMS, untried_until=0)
-    as_zero = replace(PARAMS, untried=0.0)
-    found = [
-        EvolutionarySearch(conv, BoostedModel(), 0, p).propose(0, 8, []) for p in (none, as_zero)
+def test_a_long_run_goes_on_without_making_its_rounds_again(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1,500 rounds that were measured none but the last one, which it may not know, is made."""
+    rng = np.random.default_rng(0)
+    drawn = space.sample(rng, 20_000)
+    drawn = drawn.take(drawn.unique()[:12_000])
+    each = [space.candidate(drawn, k) for k in range(len(drawn))]
+    history = [
+        Measured(k // 8, k % 8, v, d, "ok", pretended((v, d))) for k, (v, d) in enumerate(each)
     ]
-    assert (
-        found[0]
-        == found[1]
-        != EvolutionarySearch(conv, BoostedModel(), 0, PARAMS).propose(0, 8, [])
-    )
+    search = EvolutionarySearch(space, BoostedModel(), 0, PARAMS)
+    made: list[int] = []
+    ranked = EvolutionarySearch._ranked
+
+    def counted(self: EvolutionarySearch, round: int, known: Any) -> Population:
+        made.append(round)
+        return ranked(self, round, known)
+
+    monkeypatch.setattr(EvolutionarySearch, "_ranked", counted)
+    proposed = search.propose(1500, 8, history)
+    assert made == [1500]
+    assert not {(v, *sorted(d.items())) for v, d in proposed} & {
+        (v, *sorted(d.items())) for v, d in each
+    }
+    EvolutionarySearch(space, BoostedModel(), 0, PARAMS).propose(1500, 8, history[:-8])
+    assert made == [1500, 1500, 1499]
 
 
 def test_small_spaces_are_exhausted_and_then_nothing_is_proposed() -> None:

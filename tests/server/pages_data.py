@@ -18,7 +18,7 @@ from records import Record, Store, Workload, new_job_id
 
 HOSTILE = "<script>alert('x')</script>&\"<b>"
 """Text that must only ever be shown."""
-TRIALS = 24
+TRIALS = 40
 MANY = 6_000
 """Trials of the long job: more than a plot shows."""
 

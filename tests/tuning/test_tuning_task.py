@@ -142,9 +142,11 @@ def test_round_sizes(trials: int, size: int, monkeypatch: pytest.MonkeyPatch) ->
     for cores in (1, 2, 8, 32, 128):
         monkeypatch.setattr(module, "available_cores", lambda cores=cores: cores)
         expected = max(8, min(size, cores))
+        built = at.LocalBuilder(n_parallel=16)
+        assert at.TuningOptions(trials, builder=built).round_size == max(8, min(size, 16))
         assert at.TuningOptions(num_measure_trials=trials).round_size == expected
         assert at.TuningOptions(trials, pool="local").round_size == expected
-    assert at.TuningOptions(32 * trials).round_size_of(32) == max(4, min(128, trials // 8))
+    assert at.TuningOptions(32 * trials).round_size_of(32) == max(4, min(64, trials // 8))
     assert at.TuningOptions(trials, num_measures_per_round=5).round_size == 5
 
 

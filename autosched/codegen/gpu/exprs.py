@@ -208,11 +208,11 @@ class Exprs:
             return f"{number}{suffix}", ATOM if number >= 0 else UNARY
         if isnan(value):
             return self.dialect.nan(e.dtype), ATOM
-        if isinf(value):
+        rounded = np.dtype(e.dtype).type(value)
+        if isinf(rounded):
             text = self.dialect.infinity(e.dtype)
             return (text, ATOM) if value > 0 else (f"-{text}", UNARY)
         kind = "float64" if e.dtype == "float64" else "float32"
-        rounded = np.dtype(e.dtype).type(value)
         text = str(np.dtype(kind).type(rounded))
         text += "" if "." in text or "e" in text else ".0"
         text += "f" if kind == "float32" else ""
@@ -322,12 +322,14 @@ class Exprs:
         if dtype == "float16":
             inner = text[0] if source == "float32" else f"(float){wrap(text, UNARY)}"
             return self._rounded(inner, dtype)
-        if dtypes.is_float(source) and dtypes.is_int(dtype) and not is_within(arg, dtype):
+        if dtypes.is_float(source) and dtypes.is_int(dtype):
+            if is_within(arg, dtype):
+                return f"{self.helpers.to_integer(source, dtype, None)}({text[0]})", ATOM
             least, most = (
                 self.constant(Const(int(x), dtype))[0]
                 for x in (dtypes.minimum(dtype), dtypes.maximum(dtype))
             )
-            return f"{self.helpers.to_integer(source, dtype, least, most)}({text[0]})", ATOM
+            return f"{self.helpers.to_integer(source, dtype, (least, most))}({text[0]})", ATOM
         return f"({kind}){wrap(text, UNARY)}", UNARY
 
 

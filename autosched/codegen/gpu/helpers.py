@@ -92,17 +92,20 @@ class Helpers:
             body = f"{start}if (r == {zero}) return {sign}({zero}, b); return {wraps} ? r + b : r;"
         return self._define(f"{op}_{short(kind)}", kind, ("a", "b"), body)
 
-    def to_integer(self, source: str, dtype: str, least: str, most: str) -> str:
-        """A float as an integer: truncated, what does not fit is the `least` or the `most`, and NaN
-        is 0."""
+    def to_integer(self, source: str, dtype: str, ends: tuple[str, str] | None) -> str:
+        """A float as an integer: truncated; what does not fit is the least or the largest, which
+        `ends` are as text, and NaN is 0. None: nothing but NaN is beyond them."""
         of, end = ("float64", "") if source == "float64" else ("float32", "f")
         t, kind = self.dialect.value_type(of), self.dialect.value_type(dtype)
         low, beyond = float(dtypes.minimum(dtype)), float(int(dtypes.maximum(dtype)) + 1)
-        body = (
-            f"if (x >= {beyond}{end}) return {most}; "
-            f"return x > {low}{end} ? ({kind})x : x == x ? {least} : 0;"
-        )
-        name = f"{short(dtype)}_of_{short(of)}"
+        if ends is None:
+            body = f"return x == x ? ({kind})x : 0;"
+        else:
+            body = (
+                f"if (x >= {beyond}{end}) return {ends[1]}; "
+                f"return x > {low}{end} ? ({kind})x : x == x ? {ends[0]} : 0;"
+            )
+        name = f"{short(dtype)}_{'in' if ends is None else 'of'}_{short(of)}"
         text = f"{self.dialect.helper} {kind} {name}({t} x) {{ {body} }}\n"
         self.found.setdefault(name, text)
         return name

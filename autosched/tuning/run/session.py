@@ -288,8 +288,9 @@ class Session:
         return budget is not None and time.perf_counter() - self.started >= budget
 
     def _history(self, round_: int) -> list[Measured]:
-        """What round `round_` may know: the rounds up to the last but one, in slot order."""
-        return [self.measured[k] for k in sorted(self.measured) if k[0] <= round_ - 2]
+        """The rounds before `round_`, in slot order. The search learns from those up to the last
+        but one; of the last one it takes what has been proposed."""
+        return [self.measured[k] for k in sorted(self.measured) if k[0] < round_]
 
     def _learn(self, records: Iterable[Record]) -> None:
         trials = [r for r in records if r.kind == TRIAL]

@@ -37,7 +37,8 @@ CARD_FAULTS = """() => [...document.querySelectorAll(".cards tbody tr")].flatMap
 FOCUSED = "a[href], button, input, select, textarea, summary"
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_breaks_a_rule_of_accessibility(opened, database, scheme):
     """The rules of WCAG 2.2 A and AA that can be checked by a program, contrast among them."""
     rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
