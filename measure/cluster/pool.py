@@ -92,7 +92,7 @@ class ClusterPool(Closing):
         folder = None if tls_dir is None else Path(path_text("tls_dir", tls_dir, MeasureError))
         self.address = address
         self.elsewhere = False
-        self.several = True
+        self.several = True  # devices: TuningOptions gives such a pool larger rounds
         self.seed = integer("seed", seed, 0, MeasureError)
         self._target = None if target is None else Target(target)
         self._wait_seconds = wait_seconds

@@ -108,7 +108,7 @@ def test_a_model_is_tuned_on_one_budget_for_the_build_at_its_owner(client: httpx
     assert times["estimated_seconds"] == pytest.approx(
         times["rest_seconds"] + sum(t["seconds"] for t in tasks if t["taken"])
     )
-    assert sum(t["share"] for t in tasks if t["taken"]) <= 1.0
+    assert sum(t["share"] for t in tasks if t["taken"]) <= 1.0 + 1e-12  # each is rounded
     assert times["gain"] == times["untuned_seconds"] / times["estimated_seconds"] >= 1.0
     job = client.get(f"/v1/jobs/{made['id']}").json()
     assert (job["model"], job["name"], job["batch_id"]) == (times, "net", done["batch_id"])
