@@ -77,7 +77,7 @@ def conv(size: tuple[int, ...], c: int, o: int, k: int, pad: int = 0) -> Make:
         padded = tuple(s + 2 * pad for s in size)
         data: Callable[..., Any] = lambda n, *at: read(n, at[:-1], at[-1])  # noqa: E731
         if pad and not turned:
-            data = te.compute((1, *padded, c), data, name="padded")
+            data = te.compute((1, *padded, c), data, name="X_pad")  # as sketches name it
 
         def element(n: Any, *at: Any) -> Any:
             moved = [i + r for i, r in zip(at[:-1], taps, strict=True)]
