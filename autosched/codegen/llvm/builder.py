@@ -21,7 +21,6 @@ class Region:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.lines: list[Union[str, Region]] = []
-        self.known: dict[str, str] = {}
         self.inner_open = False
 
     def append(self, line: str) -> None:
@@ -47,6 +46,11 @@ class Builder:
         self.declarations = declarations
         self.stack = [Region(0)]
         self.depth_of: dict[str, int] = {}
+        self.known: dict[str, str] = {}
+        """Names of pure instructions. Operands decide the region, so that one stands in one region
+        only, and where its operands are known its value is."""
+        self.made_by: dict[str, str] = {}
+        """The pure instruction of a name."""
         self.count = 0
         self.mark = ""
         """What ends each instruction: where it comes from, if that is asked for."""
@@ -71,15 +75,23 @@ class Builder:
 
         Emitted in the outermost region in which its operands are known; shared if seen there.
         """
-        depth = max((self.depth_of[n] for n in _NAME.findall(text)), default=0)
-        region = self.stack[depth]
-        found = region.known.get(text)
+        found = self.known.get(text)
         if found is None:
-            found = self.fresh()
-            region.known[text] = found
-            self.depth_of[found] = depth
-            region.append(f"  {found} = {text}{self.mark}")
+            depth = max(map(self.depth_of.__getitem__, _NAME.findall(text)), default=0)
+            found = self.known[text] = self.fresh()
+            self.depth_of[found], self.made_by[found] = depth, text
+            self.stack[depth].append(f"  {found} = {text}{self.mark}")
         return found
+
+    def smaller(self, a: int | str, b: int | str) -> str:
+        """The smaller of two i64 values."""
+        self.declarations["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+        return self.op(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
+
+    def larger(self, a: int | str, b: int | str) -> str:
+        """The larger of two i64 values."""
+        self.declarations["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
+        return self.op(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
 
     def inst(self, text: str) -> str:
         """An instruction that stays where it is and is never shared (a load, a call with

@@ -418,11 +418,15 @@ class FunctionWriter:
         for n, (access, value) in enumerate(zip(points.block.writes, values, strict=True)):
             offset = points.offset(access, guard)
             lanes = self.index.lanes.width if self.index.lanes is not None else 1
-            aligned = offset.const % lanes == 0 and all(
-                self.module.multiple(self, name) * c % lanes == 0
-                for name, c in offset.terms.items()
+            streaming = (
+                wanted
+                and offset.const % lanes == 0
+                and all(
+                    self.module.multiple(self, name) * c % lanes == 0
+                    for name, c in offset.terms.items()
+                )
             )
-            self.memory.store(access.buffer, offset, value, guard, wanted and aligned)
+            self.memory.store(access.buffer, offset, value, guard, streaming)
             if carry is not None:
                 carry.wrote(n, value)
 

@@ -136,12 +136,8 @@ class ModuleWriter:
 
     def multiple(self, f: FunctionWriter, name: str) -> int:
         """A number that divides the i64 value `name` (1 when nothing is known)."""
-        region = f.b.stack[f.b.depth_of[name]]
-        for text, known in region.known.items():
-            if known == name:
-                found = _MULTIPLE.search(text)
-                return int(found.group(1)) if found else 1
-        return 1
+        found = _MULTIPLE.search(f.b.made_by.get(name, ""))
+        return int(found.group(1)) if found else 1
 
     def write(self) -> Generated:
         """The whole module."""

@@ -164,24 +164,25 @@ class Indexer:
         """The value of a form. `values` overrides variables (clamped axes)."""
         out = Linear()
         self._add_number(out, form.const)
+        env, moving = self.env, None if self.lanes is None else self.lanes.var
         for atom, c in form.terms:
             if isinstance(c, Size):
                 self.add_scaled(out, self.linear(Affine.of(atom), values), c)
                 continue
             c = int(c)
-            if isinstance(atom, Var):
-                if values is not None and atom in values:
-                    out.add(values[atom], c)
-                    continue
-                known = self.env[atom]
-                if isinstance(known, int):
-                    out.const += c * known
-                else:
-                    out.add(known, c)
-                if self.lanes is not None and atom is self.lanes.var:
-                    self.add_scaled(out, Linear(step=1), c)
-            else:
+            if not isinstance(atom, Var):
                 self._digit(atom, c, out, values)
+                continue
+            if values and atom in values:
+                out.add(values[atom], c)
+                continue
+            known = env[atom]
+            if isinstance(known, int):
+                out.const += c * known
+            else:
+                out.add(known, c)
+            if atom is moving:
+                self.add_scaled(out, Linear(step=1), c)
         return out
 
     def _digit(self, d: Digit, c: int, out: Linear, values: Mapping[Var, str] | None) -> None:
@@ -233,7 +234,8 @@ class Indexer:
         """Sum of the terms as an i64, outermost values first so that partial sums leave the
         loops."""
         total: str | None = None
-        for name in sorted(terms, key=lambda n: (self.b.depth_of[n], n)):
+        depth = self.b.depth_of
+        for name in sorted(terms, key=lambda n: (depth[n], n)) if len(terms) > 1 else terms:
             c = terms[name]
             if c == 0:
                 continue
@@ -325,10 +327,8 @@ class Indexer:
             else:  # lane > rest - bound
                 room = self.b.op(f"sub nsw i64 {self.scalar(rest)}, {bound}")
                 predicate = "sgt"
-            self.b.declare("llvm.smin.i64", "i64 @llvm.smin.i64(i64, i64)")
-            self.b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
-            room = self.b.op(f"call i64 @llvm.smin.i64(i64 {room}, i64 {width})")
-            room = self.b.op(f"call i64 @llvm.smax.i64(i64 {room}, i64 -1)")
+            room = self.b.smaller(room, width)
+            room = self.b.larger(room, -1)
             narrow = self.splat(self.b.op(f"trunc i64 {room} to i32"), "i32", width)
             ramp = ", ".join(f"i32 {n}" for n in range(width))
             mask = self.b.op(f"icmp {predicate} <{width} x i32> <{ramp}>, {narrow}")

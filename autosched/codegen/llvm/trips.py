@@ -34,11 +34,9 @@ def trip_count(
         if isinstance(count, int) and isinstance(here, int):
             count = min(count, here)
         else:
-            b.declare("llvm.smin.i64", "i64 @llvm.smin.i64(i64, i64)")
-            count = b.op(f"call i64 @llvm.smin.i64(i64 {count}, i64 {here})")
+            count = b.smaller(count, here)
     if isinstance(count, str):
-        b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
-        count = b.op(f"call i64 @llvm.smax.i64(i64 {count}, i64 0)")
+        count = b.larger(count, 0)
     return count
 
 
@@ -53,14 +51,12 @@ def first_iteration(index: Indexer, loop: For, predicates: Sequence[Predicate]) 
         if not any(linear.terms.values()):
             here: int | str = max(0, linear.const // c)
         else:
-            b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
             room = index.scalar(linear)
-            here = b.op(f"call i64 @llvm.smax.i64(i64 {room}, i64 0)")
+            here = b.larger(room, 0)
             if c != 1:
                 here = b.op(f"udiv i64 {here}, {c}")
         if isinstance(low, int) and isinstance(here, int):
             low = max(low, here)
         else:
-            b.declare("llvm.smax.i64", "i64 @llvm.smax.i64(i64, i64)")
-            low = b.op(f"call i64 @llvm.smax.i64(i64 {low}, i64 {here})")
+            low = b.larger(low, here)
     return low

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autosched.codegen.llvm.blocks.constant import Constants
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.index import Indexer, Linear
-from autosched.codegen.llvm.memory import Guard, Memory
+from autosched.codegen.llvm.memory import Guard, Memory, flat_form
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.types import Value, suffix
 from autosched.target import Target
@@ -56,6 +56,7 @@ class Points:
         self.factors = _factors(block)
         self._terms: dict[Var, tuple[int, tuple[tuple[Var, int], ...]] | None] = {}
         self._forms: dict[tuple[int, frozenset[Var]], Access] = {}
+        self._flat: dict[tuple[int, frozenset[Var]], Affine | None] = {}
         self._moving: dict[int, frozenset[Var]] = {}
         self._ends: dict[int, tuple[Iter, Affine, bool] | None] = {}
         self._safe: dict[int, bool] = {}
@@ -165,12 +166,18 @@ class Points:
         """Offset of the access in elements; indices that are read from memory are read under
         `guard`."""
 
+        axes = frozenset(clamped or ())
+        key = id(access), axes
+        if key not in self._flat:
+            self._flat[key] = flat_form(self.over_loops(access, axes))
+        form = self._flat[key]
+        if form is not None:
+            return self.index.linear(form, clamped)
+
         def value(e: Expr) -> Value:
             return self.scalars.evaluate(e, guard)
 
-        if not clamped:
-            return self.memory.flat(self.over_loops(access), None, value)
-        return self.memory.flat(self.over_loops(access, frozenset(clamped)), clamped, value)
+        return self.memory.flat(self.over_loops(access, axes), clamped, value)
 
     def load(self, access: Access, guard: Guard) -> Value:
         """The value of an access."""
@@ -212,7 +219,7 @@ class Points:
         affine = all(isinstance(i, Affine) for i in access.indices)
         used = self._axes_in(access)
         clamped: dict[Var, str] = {}
-        unguarded = guard == Guard()
+        unguarded = guard.scalar is None and guard.mask is None
         for p in self.clamp:
             found = self._axis_of(p)
             if found is not None and affine:
@@ -224,11 +231,11 @@ class Points:
                 linear = self.index.linear(binding)
                 if plain and not linear.varies:
                     value = clamped.get(it.var, self.index.scalar(linear))
-                    last = self.index.number(it.extent - 1)
-                    word, limit = ("smin", last) if top else ("smax", 0)
-                    self.b.declare(f"llvm.{word}.i64", f"i64 @llvm.{word}.i64(i64, i64)")
-                    limited = f"call i64 @llvm.{word}.i64(i64 {value}, i64 {limit})"
-                    clamped[it.var] = self.b.op(limited)
+                    if top:
+                        last = self.index.number(it.extent - 1)
+                        clamped[it.var] = self.b.smaller(value, last)
+                    else:
+                        clamped[it.var] = self.b.larger(value, 0)
                     continue
             guard = self.both(guard, self.condition(p))
         return clamped, guard
