@@ -147,3 +147,55 @@ def test_a_product_of_reshaped_rows_whose_tiles_do_not_divide(batch, length, bia
     a = rng.standard_normal((batch, length, 7)).astype("f4")
     want = np.maximum(a.reshape(-1, 7) @ weights + (b if bias else 0), 0)
     np.testing.assert_allclose(model(a)[0], want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("shapes", "axis"), [
+    ([(0, 1, 2), (0, 1, 3)], 2),
+    ([(0, 4), (0, 4), (0, 0)], 1),
+    ([(2, 0), (3, 0)], 0),
+    ([(0, 4), (3, 4), (0, 4)], 0),
+    ([(0, 4), (0, 4)], 0),
+])  # fmt: skip
+def test_parts_without_elements_count_for_the_shape(shapes, axis, compiled):
+    """As of a detector that finds nothing: four columns of no boxes have four columns."""
+    parts = [np.ones(shape, "f4") for shape in shapes]
+    (y,) = run("Concat", parts, compiled=compiled, axis=axis)
+    np.testing.assert_array_equal(y, np.concatenate(parts, axis))
+
+
+@pytest.mark.parametrize(("shape", "other"), [
+    ((6, 1, 4, 5), (2, 3, 20)),
+    ((2, 3, 20), (1, 6, 2, 2, 5, 1)),
+    ((4, 6), (6, 4)),
+    ((3, 4, 6, 5), (12, 1, 5, 6)),
+    ((1, 1), ()),
+    ((5, 1, 7, 1), (1, 35)),
+])  # fmt: skip
+def test_reshapes_in_parts(shape, other, rng):
+    """Runs of axes that have as many elements, with ones between them."""
+    x = rng.standard_normal(shape).astype("f4")
+    (y,) = run("Reshape", [x, np.array(other, "i8")], compiled=True)
+    np.testing.assert_array_equal(y, x.reshape(other))
+
+
+def test_padding_of_a_reshaped_input_divides_no_index(rng):
+    """A padded volume out of rows of tokens: no row of the padding is taken for another one."""
+    tokens = rng.standard_normal((1, 1 + 4 * 6 * 5, 3 * 16)).astype("f4")
+    x, w = graph.var("x", tokens.shape), rng.standard_normal((16, 1, 3, 3, 3)).astype("f4")
+    split = graph_op.reshape(x, graph.const(np.array([1, tokens.shape[1], 3, 1, 16])))
+    one = graph_op.squeeze(
+        graph_op.slice(graph_op.transpose(split, perm=(2, 0, 3, 1, 4)),
+                       graph.const(np.array([1])), graph.const(np.array([2])),
+                       graph.const(np.array([0]))), graph.const(np.array([0])))  # fmt: skip
+    rows = graph_op.slice(one, *(graph.const(np.array([n])) for n in (1, 999, 2)))
+    volume = graph_op.reshape(
+        graph_op.transpose(rows, perm=(0, 1, 3, 2)), graph.const(np.array([1, 16, 4, 6, 5]))
+    )
+    made = graph_op.conv(volume, graph.const(w), pads=(1,) * 6, strides=(1, 2, 2), group=16)
+    module = graph.module(main=graph.function([x], made))
+    (task, *_), _ = graph.extract_tasks(module)
+    assert "//" not in task.prim_func.script()
+    assert "%" not in task.prim_func.script()
+    (y,) = graph.build(module)(tokens)
+    np.testing.assert_allclose(y, graph.evaluate(module, "main", tokens), rtol=1e-4, atol=1e-4)

@@ -28,7 +28,9 @@ def concat(*tensors: TensorLike, axis: int) -> Any:
     first = tensors[0]
     along = normal_axis(axis, len(first.shape))
     full = [t for t in tensors if not is_empty(t.shape)]
-    tensors = tuple(full) or (first,)
+    # Those that have no elements, and are not of no extent along the axis, make the result longer.
+    long = [t for t in tensors if len(t.shape) == len(first.shape) and t.shape[along] != 0]
+    tensors = tuple(full or long) or (first,)
     ends: list[Any] = []
     for t in tensors:
         others = [n for d, n in enumerate(t.shape) if d != along]

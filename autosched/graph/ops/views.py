@@ -30,7 +30,36 @@ def reshaped(x: TensorLike, shape: Sequence[Any]) -> View:
     kept = [n for n in x.shape if not (isinstance(n, int) and n == 1)]
     if kept == [n for n in shape if not (isinstance(n, int) and n == 1)]:
         return _spread(x, shape)
-    return View(shape, x.dtype, lambda *at: x(*digits(row_major(at, shape), x.shape)), "reshape")
+    parts = _parts(x.shape, shape)
+
+    def element(*at: Any) -> Any:
+        # Each part by itself: the number of an element that padding asks for lies outside, where
+        # digits of the whole would have it in another row.
+        found: list[Any] = []
+        for ours, theirs in parts:
+            sizes = shape[theirs]
+            found += digits(row_major(at[theirs], sizes), x.shape[ours])
+        return x(*found)
+
+    return View(shape, x.dtype, element, "reshape")
+
+
+def _parts(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[slice, slice]]:
+    """Runs of axes of two shapes that have as many elements as each other, as short as can be; one
+    where an extent is symbolic or 0."""
+    if not all(isinstance(n, int) and n > 0 for n in (*ours, *theirs)):
+        return [(slice(0, len(ours)), slice(0, len(theirs)))]
+    out: list[tuple[slice, slice]] = []
+    i = j = 0
+    while i < len(ours) or j < len(theirs):
+        begin, a, b = (i, j), 1, 1
+        while a != b or (i, j) == begin:
+            if j == len(theirs) or (i < len(ours) and a <= b):
+                a, i = a * ours[i], i + 1
+            else:
+                b, j = b * theirs[j], j + 1
+        out.append((slice(begin[0], i), slice(begin[1], j)))
+    return out
 
 
 def _spread(x: TensorLike, shape: Sequence[Any]) -> View:
