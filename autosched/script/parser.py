@@ -154,7 +154,13 @@ def _decorated_source(func: object, name: str) -> tuple[Source, ast.FunctionDef]
         raise ScriptError(f"@{name} decorates a function, found {type(func).__name__}")
     source = _source_of(func)
     scan(source, LIMITS)
-    (node,) = _tree(source).body
+    body = _tree(source).body
+    if len(body) != 1:  # Python 3.13 takes the text of `python -c` for that of any "<string>"
+        raise ScriptError(
+            f"the source of {func.__name__} cannot be read (other code stands in its place); "
+            "use autosched.script.parse(text)"
+        )
+    (node,) = body
     if not isinstance(node, ast.FunctionDef):
         raise source.error(node, f"@{name} decorates a function written with `def`")
     return source, node

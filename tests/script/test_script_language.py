@@ -4,6 +4,7 @@
 # ruff: noqa: F821
 from __future__ import annotations
 
+import linecache
 import textwrap
 
 import numpy as np
@@ -378,6 +379,16 @@ def test_errors_in_files_name_file_and_line() -> None:
     names: dict[str, object] = {}
     exec("def unknown(): pass", names)
     with pytest.raises(ScriptError, match="cannot be read"):
+        prim_func(names["unknown"])  # type: ignore[arg-type]
+
+
+def test_other_code_in_the_place_of_a_function_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.13 has it for what is executed within `python -c`."""
+    text = "import sys; sys.path\n"
+    monkeypatch.setitem(linecache.cache, "<made>", (len(text), None, [text], "<made>"))
+    names: dict[str, object] = {}
+    exec(compile("def unknown(): pass", "<made>", "exec"), names)
+    with pytest.raises(ScriptError, match=r"unknown cannot be read \(other code"):
         prim_func(names["unknown"])  # type: ignore[arg-type]
 
 

@@ -28,7 +28,7 @@ def concat(*tensors: TensorLike, axis: int) -> Any:
     first = tensors[0]
     along = normal_axis(axis, len(first.shape))
     full = [t for t in tensors if not is_empty(t.shape)]
-    # Those that have no elements, and are not of no extent along the axis, make the result longer.
+    # A part without elements counts too, unless its extent along the axis is 0.
     long = [t for t in tensors if len(t.shape) == len(first.shape) and t.shape[along] != 0]
     tensors = tuple(full or long) or (first,)
     ends: list[Any] = []
