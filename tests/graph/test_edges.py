@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from graph_models import node_model
 
-from autosched import graph
+from autosched import graph, te
 from autosched.graph import op as graph_op
 from autosched.graph.ops import suppression
+from autosched.graph.ops.index import concat
+from autosched.graph.ops.tensors import View
 
 INF, NAN = np.inf, np.nan
 
@@ -162,6 +164,14 @@ def test_parts_without_elements_count_for_the_shape(shapes, axis, compiled):
     parts = [np.ones(shape, "f4") for shape in shapes]
     (y,) = run("Concat", parts, compiled=compiled, axis=axis)
     np.testing.assert_array_equal(y, np.concatenate(parts, axis))
+
+
+def test_open_rows_of_no_columns_join():
+    n, m = te.var("n"), te.var("m")
+    rows = [View((size, 0), "float32", lambda *at: te.const(0.0, "float32")) for size in (n, m)]
+    joined = concat(*rows, axis=0)
+    assert joined.shape[1] == 0
+    assert str(joined.shape[0]) == "m + n"
 
 
 @pytest.mark.parametrize(("shape", "other"), [

@@ -28,9 +28,13 @@ def concat(*tensors: TensorLike, axis: int) -> Any:
     first = tensors[0]
     along = normal_axis(axis, len(first.shape))
     full = [t for t in tensors if not is_empty(t.shape)]
-    # A part without elements counts too, unless its extent along the axis is 0.
-    long = [t for t in tensors if len(t.shape) == len(first.shape) and t.shape[along] != 0]
-    tensors = tuple(full or long) or (first,)
+    if not full:  # those of some extent along the axis count for the shape
+        full = [
+            t
+            for t in tensors
+            if len(t.shape) == len(first.shape) and not is_empty(t.shape[along : along + 1])
+        ]
+    tensors = tuple(full) or (first,)
     ends: list[Any] = []
     for t in tensors:
         others = [n for d, n in enumerate(t.shape) if d != along]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from statistics import median
 from typing import TYPE_CHECKING
 
 from autosched.errors import TuningError
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 6
 """Interleaved timings of each finalist."""
-SLOWED = 1.15
-"""How much longer finalists take than their trials, in the median, if the machine is disturbed."""
-BEHIND = 1.1
-"""Times the fastest trial from which a trial does not pass for the fastest."""
 _AT_FAULT = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS, Status.RUNTIME_ERROR})
 
 
@@ -46,37 +41,6 @@ def _first_right(timings: Sequence[Distribution]) -> Distribution:
     if kept.status in (Status.DEVICE_LOST, Status.RUN_TIMEOUT):
         return next((t for t in timings if t.status == OK), kept)
     return kept
-
-
-def best_by_trials(
-    finalists: Sequence[Record], timings: Sequence[Distribution]
-) -> tuple[Record, str] | None:
-    """The fastest trial, and why, where it is to be taken in place of what the final
-    re-measurement says: None where that decides.
-
-    What disturbs a machine slows programs, and not all alike: beside somebody else's work two
-    threads of an LSTM took 1.8 times as long and one thread 1.2 times, so that the default schedule
-    won a re-measurement in which it took 41 us, over programs that had taken 24. Where all are
-    slower than before, and the fastest is one that was behind, times without the disturbance
-    count: those of the trials.
-    """
-    timed = [
-        (record, record.seconds, timing.seconds)
-        for record, timing in zip(finalists, timings, strict=True)
-        if timing.status == OK and timing.seconds is not None and record.seconds is not None
-    ]
-    if not timed:
-        return None
-    slowed = median(again / before for _, before, again in timed)
-    by_trial = min(timed, key=lambda t: t[2])[1]
-    fastest, least, _ = min(timed, key=lambda t: t[1])
-    if slowed < SLOWED or by_trial < BEHIND * least:
-        return None
-    return fastest, (
-        f"the finalists took {slowed:.2f} times as long as in their trials, and one that was "
-        f"{by_trial / least:.2f} times slower than the best won: other work disturbs this machine, "
-        "so the times of the trials count"
-    )
 
 
 def best_of_lost(

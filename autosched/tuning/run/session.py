@@ -29,7 +29,7 @@ from autosched.tuning.report.result import (
     decided,
     result_of,
 )
-from autosched.tuning.run.finalists import best_by_trials, best_of_lost, remeasure
+from autosched.tuning.run.finalists import best_of_lost, remeasure
 from autosched.tuning.run.history import Reading
 from autosched.tuning.run.interrupt import interrupts_deferred
 from autosched.tuning.run.recorded import Recorded
@@ -408,10 +408,6 @@ class Session:
         traces = [self._trace_of(r) for r in finalists]
         with self.clock.phase("finalists", whole=True):
             timings = remeasure(pool, handle, traces)
-        misled = best_by_trials(finalists, timings)
-        if misled is not None:
-            self.progress.note(misled[1])
-            return self._result(misled[0])
         final: list[Record] = []
         for record, timing in zip(finalists, timings, strict=True):
             if timing.status == OK and timing.seconds is not None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from tuning_doubles import FakeJob, FakePool
+from tuning_doubles import FakePool
 
 import autosched as at
 from autosched.errors import TuningError
-from autosched.schedule import Trace
-from autosched.tuning import TuningResult
 from autosched.tuning.run.finalists import remeasure
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import Distribution, Status
 from measure.timing.timing import Timing
 
 
@@ -88,52 +85,3 @@ def test_a_finalist_lost_with_its_device_is_measured_once_more(
     found = remeasure(pool, None, [None, None])  # type: ignore[arg-type,list-item]
     assert tuple(d.seconds or d.status for d in found) == tuple(kept)
     assert pool.attempts == []
-
-
-class _Disturbed(FakePool):
-    """Whose default schedule is half as fast as it seems elsewhere; the final re-measurement takes
-    `slow` times as long for trials and `default` times for that."""
-
-    def __init__(self, slow: float, default: float) -> None:
-        super().__init__()
-        self.slow, self.default = slow, default
-
-    def remeasure(self, *args: Any, **more: Any) -> list[Distribution]:
-        found = super().remeasure(*args, **more)
-        factors = [self.slow] * (len(found) - 1) + [2 * self.default]
-        return [
-            replace(d, timing=_longer(d.timing, f)) for d, f in zip(found, factors, strict=True)
-        ]
-
-    def _measure(self, job: FakeJob, trace: Trace, trial: bool = True) -> MeasureResult:
-        found = super()._measure(job, trace, trial)
-        is_baseline = trial and len(self.measured) <= 2
-        return replace(found, timing=_longer(found.timing, 2.0)) if is_baseline else found
-
-
-def _longer(timing: Timing | None, factor: float) -> Timing | None:
-    return None if timing is None else Timing(timing.seconds * factor, timing.seconds * factor)
-
-
-def test_trials_count_where_the_final_measurement_was_disturbed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    task = at.SearchTask("matmul", (8, 9, 10))
-
-    def tuned(slow: float, default: float) -> TuningResult:
-        pool = _Disturbed(slow, default)
-        return task.tune(at.TuningOptions(num_measure_trials=8, verbose=1, pool=pool))
-
-    usual = tuned(1.0, 1.0)
-    assert usual.best.kind == "trial"
-    assert usual.best.remeasured_seconds is not None
-    assert "disturbs" not in capsys.readouterr().err
-    misled = tuned(3.0, 1.0)
-    assert misled.best.slot == usual.best.slot
-    assert misled.best_seconds == misled.best.seconds
-    assert misled.best.remeasured_seconds is None
-    assert "other work disturbs this machine" in capsys.readouterr().err
-    slower = tuned(3.0, 3.0)
-    assert slower.best.slot == usual.best.slot
-    assert slower.best.remeasured_seconds is not None
-    assert tuned(1.0, 0.1).best.kind == "baseline"
