@@ -47,8 +47,8 @@ class Builder:
         self.stack = [Region(0)]
         self.depth_of: dict[str, int] = {}
         self.known: dict[str, str] = {}
-        """Names of pure instructions. Operands decide the region, so that one stands in one region
-        only, and where its operands are known its value is."""
+        """Names of pure instructions. A name's depth never changes and operands decide the region,
+        so that one stands in one region only, and where its operands are known its value is."""
         self.made_by: dict[str, str] = {}
         """The pure instruction of a name."""
         self.count = 0
@@ -81,6 +81,7 @@ class Builder:
             found = self.known[text] = self.fresh()
             self.depth_of[found], self.made_by[found] = depth, text
             self.stack[depth].append(f"  {found} = {text}{self.mark}")
+        assert self.depth_of[found] < len(self.stack)  # `before` goes back in front of regions
         return found
 
     def smaller(self, a: int | str, b: int | str) -> str:

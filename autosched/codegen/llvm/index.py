@@ -10,6 +10,7 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.types import Value, splat, type_of
 from autosched.tir.affine import Affine, Digit, Int
 from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, strides
 from autosched.tir.size import Quotient, Size
 from autosched.tir.size_atoms import SizeVar
 
@@ -42,6 +43,19 @@ def chunks(extent: int, width: int) -> list[tuple[int, int, int]]:
     if rest:
         out.append((extent - rest, 1 << (rest - 1).bit_length(), rest))
     return out
+
+
+def flat_form(access: Access) -> Affine | None:
+    """Offset in elements from the buffer's start as one form; None where an index is not affine or
+    a row's length is symbolic."""
+    total = Affine()
+    for index, stride in zip(
+        access.indices, strides(access.buffer.shape, access.buffer.align), strict=True
+    ):
+        if not isinstance(index, Affine) or isinstance(stride, Size):
+            return None
+        total = total + index * stride
+    return total
 
 
 @dataclass(slots=True)

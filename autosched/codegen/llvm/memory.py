@@ -13,7 +13,6 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Access, Buffer, allocated, strides
-from autosched.tir.size import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +35,6 @@ ZEROS = 1024
 
 MAX_STRIDE = 4
 """Elements from one lane to the next up to which neighbours are read as well, not gathered."""
-
-
-def flat_form(access: Access) -> Affine | None:
-    """Offset in elements from the buffer's start as one form; None where an index is not affine or
-    a row's length is symbolic."""
-    total = Affine()
-    for index, stride in zip(
-        access.indices, strides(access.buffer.shape, access.buffer.align), strict=True
-    ):
-        if not isinstance(index, Affine) or isinstance(stride, Size):
-            return None
-        total = total + index * stride
-    return total
 
 
 class Memory:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.blocks.constant import Constants
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.index import Indexer, Linear
-from autosched.codegen.llvm.memory import Guard, Memory, flat_form
+from autosched.codegen.llvm.index import Indexer, Linear, flat_form
+from autosched.codegen.llvm.memory import Guard, Memory
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.types import Value, suffix
 from autosched.target import Target

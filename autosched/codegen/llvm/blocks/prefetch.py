@@ -14,11 +14,11 @@ from math import prod
 
 from autosched.codegen.llvm.blocks.find_tile import Tile
 from autosched.codegen.llvm.blocks.points import Points
-from autosched.codegen.llvm.index import Linear
+from autosched.codegen.llvm.index import Linear, flat_form
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
-from autosched.tir.nodes import Access, Buffer, For, Site, strides
+from autosched.tir.nodes import Access, Buffer, For, Site
 from autosched.tir.size import Size
 
 LINE = 64
@@ -69,7 +69,7 @@ def find_prefetches(tile: Tile, site: Site, points: Points, cache: int) -> list[
     for access in tile.block.reads:
         if id(access.buffer) in scratch:
             continue
-        flat = _flat(points.over_loops(access))
+        flat = flat_form(points.over_loops(access))
         found = None if flat is None else _of(tile, around, serial[-1], access, flat, most)
         if found is not None:
             out.append(found)
@@ -104,18 +104,6 @@ def _of(
             offset = offset + Affine.of(x.var) * -(-int(flat.coefficient(x.var)) * size // again)
     lines = -(-int(flat.coefficient(loop.var)) * size // again) // LINE + 1
     return Prefetch(loop, access.buffer, offset, lines) if lines <= MOST_LINES else None
-
-
-def _flat(access: Access) -> Affine | None:
-    """The element's number in its buffer, None where it is not affine with known strides."""
-    out = Affine()
-    for index, step in zip(
-        access.indices, strides(access.buffer.shape, access.buffer.align), strict=True
-    ):
-        if not isinstance(index, Affine) or isinstance(step, Size):
-            return None
-        out = out + index * step
-    return out
 
 
 def _split(around: Sequence[For], flat: Affine) -> tuple[list[For], list[For]]:

@@ -1,0 +1,35 @@
+"""Offsets of accesses in a buffer."""
+
+from __future__ import annotations
+
+import pytest
+
+from autosched.codegen.llvm.builder import Builder
+from autosched.codegen.llvm.index import Indexer, Lanes, flat_form
+from autosched.codegen.llvm.memory import Memory
+from autosched.tir.affine import Affine, Digit
+from autosched.tir.expr import Var
+from autosched.tir.nodes import Access, Buffer, strides
+
+
+@pytest.mark.parametrize("align", [(), ((0, 16, 5),)])
+def test_the_offset_of_an_access_is_one_form(align: tuple[tuple[int, int, int], ...]) -> None:
+    """Equal to the indices by the strides, a lane at a time; rows may be padded."""
+    i, j = Var("i"), Var("j")
+    fused = Affine.of(i, 4) + Affine.of(j)
+    quotient, rest = Affine.of(Digit(fused, 4, None)), Affine.of(Digit(fused, 1, 4))
+    buffer = Buffer("A", (9, 7, 4), "float32", align=align)
+    access = Access(buffer, (quotient * 2 + 1, Affine.of(j) + 2, rest))
+    form = flat_form(access)
+    assert form is not None
+    index = Indexer(Builder({}))
+    memory = Memory(index.b, index)
+    steps = strides(buffer.shape, align)
+    for at in range(3):
+        index.env = {i: at, j: 0}
+        index.lanes = Lanes(j, 4, 4)
+        found, apart = index.linear(form), memory.flat(access, None, None)
+        for lane in range(4):
+            where = (2 * ((4 * at + lane) // 4) + 1, lane + 2, (4 * at + lane) % 4)
+            want = sum(n * step for n, step in zip(where, steps, strict=True))
+            assert found.lane(lane) == apart.lane(lane) == want
