@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,8 +53,6 @@ for line in sys.stdin:
 """
 ROUNDS = 4
 TURN_S = 0.03
-BLAS_IDLE_S = 0.05
-"""OpenBLAS's workers keep spinning for some 25 ms and would slow down what is timed next."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,12 @@ def numpy_over(
             child.stdin.write(f"{TURN_S}\n")
             child.stdin.flush()
             theirs = min(theirs, float(child.stdout.readline()))
-            time.sleep(BLAS_IDLE_S)  # the child's BLAS threads spin that long after a call
-            ours = min(ours, _least(lambda: function(*arrays)))
+            # Its BLAS threads go on spinning, for 25 to 100 ms, on the cores that ours need.
+            child.send_signal(signal.SIGSTOP)
+            try:
+                ours = min(ours, _least(lambda: function(*arrays)))
+            finally:
+                child.send_signal(signal.SIGCONT)
         child.stdin.close()
     return theirs / ours
 
