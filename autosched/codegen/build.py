@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from autosched.codegen.llvm.generate import Generated
 
 Level = Literal["search", "full"]
+Compile = Callable[[str, Target, Level], bytes]
+"""Object code of LLVM IR."""
 
 
 def generate_ir(func: PrimFunc, target: Target) -> Generated:
@@ -31,26 +34,49 @@ def generate_ir(func: PrimFunc, target: Target) -> Generated:
     return generate(lower(func), target)
 
 
-def build_artifact(func: PrimFunc, target: Target, level: Level = "search") -> Artifact:
-    """Object code of a scheduled function.
+@dataclass(frozen=True)
+class Sources:
+    """LLVM IR of a function, and of the transform stages that are code of their own, each with the
+    number of the parameter that it transforms."""
 
-    `level` "search" compiles fast, "full" optimises harder. Of a function under the option
-    REWRITE_FOR_PRE_TRANSFORMED the transform stages are code of their own. Raises CodegenError or
-    BuildError.
-    """
-    from autosched.codegen.llvm.assemble import compile_ir
+    generated: Generated
+    prepare: tuple[tuple[int, Sources], ...] = ()
 
+
+def generate_sources(func: PrimFunc, target: Target) -> Sources:
+    """LLVM IR of a scheduled function; under the option REWRITE_FOR_PRE_TRANSFORMED the transform
+    stages are code of their own. Raises CodegenError."""
     stages: Mapping[str, PrimFunc] = {}
     if option_of(func) is LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
         func, stages = split(func)
-    generated = generate_ir(func, target)
-    code = compile_ir(generated.ir, target, level)
     prepare = tuple(
-        (n, build_artifact(stages[b.name], target, level))
+        (n, generate_sources(stages[b.name], target))
         for n, b in enumerate(func.params)
         if b.name in stages
     )
+    return Sources(generate_ir(func, target), prepare)
+
+
+def compile_sources(
+    sources: Sources, target: Target, level: Level, compiler: Compile | None = None
+) -> Artifact:
+    """Object code of IR, by LLVM in this process or by `compiler`. Raises BuildError."""
+    if compiler is None:
+        from autosched.codegen.llvm.assemble import compile_ir
+
+        compiler = compile_ir
+    generated = sources.generated
+    code = compiler(generated.ir, target, level)
+    prepare = tuple((n, compile_sources(s, target, level, compiler)) for n, s in sources.prepare)
     return Artifact(code, generated.info, str(target), prepare)
+
+
+def build_artifact(func: PrimFunc, target: Target, level: Level = "search") -> Artifact:
+    """Object code of a scheduled function.
+
+    `level` "search" compiles fast, "full" optimises harder. Raises CodegenError or BuildError.
+    """
+    return compile_sources(generate_sources(func, target), target, level)
 
 
 @cache

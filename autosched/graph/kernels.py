@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache as once
 from functools import cached_property, partial
@@ -16,9 +18,14 @@ from autosched.target import Target
 from autosched.tir.opaque import refuse_opaque
 
 if TYPE_CHECKING:
+    from autosched.codegen.compilers import Compilers
     from autosched.graph.ir import Function
     from autosched.graph.strategies import Implementation
     from autosched.tir.nodes import PrimFunc
+
+
+_FEW = 8
+"""Fewer kernels are compiled in this process: starting another takes 0.1 s."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,34 +101,53 @@ def compile_functions(
 ) -> dict[str, Kernel]:
     """The kernel of each function, by its name. `artifacts` are taken where there are some, and
     added to. Raises BuildError naming the function that fails."""
+    from autosched.codegen.compilers import Compilers
     from autosched.graph.lowering import transforms
+    from autosched.target.target import available_cores
     from autosched.tir.canonical import program_hash
 
     wanted = list(functions)
     made = {} if artifacts is None else artifacts
-    out: dict[str, Kernel] = {}
-    for n, function in enumerate(wanted):
-        if progress is not None:
-            progress(function.name, n, len(wanted))
-        try:
-            taken = select(function, target, choose)
-            # A default schedule is not made again to find what was made of it.
-            at = taken.key, "" if taken.default else program_hash(taken.func)
+    found: list[tuple[Function, Selected, tuple[str, str]]] = []
+    started: dict[tuple[str, str], _Build] = {}
+    count = available_cores() if len(wanted) >= _FEW else 1
+    with Compilers(count) as compilers:
+        for n, function in enumerate(wanted):
+            if progress is not None:
+                progress(function.name, n, len(wanted))
+            with _naming(function):
+                taken = select(function, target, choose)
+                # A default schedule is not made again to find what was made of it.
+                at = taken.key, "" if taken.default else program_hash(taken.func)
+                if at not in made and at not in started:
+                    started[at] = _start(taken, at[1], target, cache, compilers)
+            found.append((function, taken, at))
+        for function, _, at in found:
             if at not in made:
-                made[at] = _built(taken, at[1], target, cache)
-        except AutoschedError as e:
-            raise BuildError(f"kernel {function.name}: {e}") from e
-        out[function.name] = Kernel(
-            function.name,
+                with _naming(function):
+                    made[at] = started[at].result()
+    return {
+        f.name: Kernel(
+            f.name,
             taken.key,
             taken.why,
             made[at],
             taken.seconds,
-            function,
+            f,
             taken.schedule,
-            transforms(function, taken.implementation),
+            transforms(f, taken.implementation),
         )
-    return out
+        for f, taken, at in found
+    }
+
+
+@contextmanager
+def _naming(function: Function) -> Iterator[None]:
+    """An error of ours names the kernel that it is about."""
+    try:
+        yield
+    except AutoschedError as e:
+        raise BuildError(f"kernel {function.name}: {e}") from e
 
 
 @dataclass(frozen=True)
@@ -210,15 +236,39 @@ def _by_default(func: PrimFunc, target: Target) -> PrimFunc:
     return default_schedule(func, target).func
 
 
-def _built(taken: Selected, program: str, target: Target, cache: KernelCache | None) -> Artifact:
-    from autosched.codegen.build import build_artifact
+@dataclass(frozen=True)
+class _Build:
+    """A kernel that is being compiled; `keep` stores what comes of it."""
+
+    code: Future[Artifact]
+    keep: Callable[[Artifact], None] | None = None
+
+    def result(self) -> Artifact:
+        """The kernel. Raises BuildError."""
+        artifact = self.code.result()
+        if self.keep is not None:
+            self.keep(artifact)
+        return artifact
+
+
+def _start(
+    taken: Selected,
+    program: str,
+    target: Target,
+    cache: KernelCache | None,
+    compilers: Compilers,
+) -> _Build:
+    """The kernel from the cache, or its build begun. Raises CodegenError."""
+    from autosched.codegen.build import generate_sources
     from autosched.graph.cache import scheduler_version
 
     if cache is None:
-        return build_artifact(taken.func, target, "full")
+        return _Build(compilers.submit(generate_sources(taken.func, target), target, "full"))
     version = program or scheduler_version()
     artifact = cache.get(taken.key, version, target)
-    if artifact is None:
-        artifact = build_artifact(taken.func, target, "full")
-        cache.put(taken.key, version, artifact)
-    return artifact
+    if artifact is not None:
+        ready: Future[Artifact] = Future()
+        ready.set_result(artifact)
+        return _Build(ready)
+    code = compilers.submit(generate_sources(taken.func, target), target, "full")
+    return _Build(code, lambda made: cache.put(taken.key, version, made))

@@ -317,9 +317,9 @@ def test_the_cache_keeps_kernels_and_survives_torn_files(net, rng, tmp_path, mon
     built = []
     import autosched.codegen.build as codegen
 
-    whole = codegen.build_artifact
+    whole = codegen.generate_sources
     monkeypatch.setattr(
-        codegen, "build_artifact", lambda *args: built.append(args[0]) or whole(*args)
+        codegen, "generate_sources", lambda *args: built.append(args[0]) or whole(*args)
     )
     np.testing.assert_array_equal(graph.build(mod, cache=tmp_path)(x)[0], want)
     assert len([f for f in built if "prepare" not in f.name]) == 1
