@@ -22,6 +22,7 @@ from autosched.schedule import (
 from autosched.schedule import (
     blockize as _blockize,
 )
+from autosched.schedule import cache_index as _cache_index
 from autosched.schedule import (
     merge as _merge,
 )
@@ -29,7 +30,7 @@ from autosched.schedule import pad_read as _pad_read
 from autosched.schedule import reindex as _reindex
 from autosched.schedule import rolling as _rolling
 from autosched.schedule.compute import compute_at
-from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped
+from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped, text_of
 from autosched.schedule.index_map import IndexMap, layout_of
 from autosched.schedule.layout import Layout
 from autosched.schedule.trace import Decision
@@ -49,6 +50,7 @@ MORE = frozenset(
         "decompose_padding",
         "pad_einsum",
         "pad_read",
+        "cache_index",
         "reindex",
         "rolling_buffer",
         "transform_block_layout",
@@ -59,9 +61,6 @@ MORE = frozenset(
 ABSENT = {
     "cache_inplace": "no block writes what another one has read before; rfactor or cache_write "
     "gives a block a buffer of its own",
-    "cache_index": "an index that is read from a buffer is proven to lie inside only where it is "
-    "clamped, and primitives take it to reach everything; a stage that computes the indices, "
-    "written before the one that reads, with T.clamp_index around each read, does the same",
 }
 """Primitives of TVM that are none here: why, and what to do instead."""
 
@@ -129,6 +128,13 @@ def pad_read(sch: Schedule, block: BlockRV | str, buffer: int | str) -> BlockRV:
     sch.func, name = _pad_read.pad_read(sch.func, sch._block(block), buffer)
     (b,) = sch._out("pad_read", (block, buffer), [name])
     return b
+
+
+def cache_index(sch: Schedule, block: BlockRV | str, scope: str = "global") -> tuple[BlockRV, ...]:
+    """Compute the indices of a block's reads beforehand; see `cache_index.cache_index`."""
+    where = text_of(scope, "cache_index: scope")
+    sch.func, names = _cache_index.cache_index(sch.func, sch._block(block), where)
+    return sch._out("cache_index", (block,), names, scope=where)
 
 
 def reindex(sch: Schedule, block: BlockRV | str, buffer: Sequence[str | int] | str) -> BlockRV:

@@ -77,6 +77,7 @@ class Schedule(Recorder):
     decompose_padding = more.decompose_padding
     pad_einsum = more.pad_einsum
     pad_read = more.pad_read
+    cache_index = more.cache_index
     reindex = more.reindex
     rolling_buffer = more.rolling_buffer
     transform_block_layout = more.transform_block_layout

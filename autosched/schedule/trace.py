@@ -212,6 +212,7 @@ RETURN_TUPLES = frozenset(
         "get_producers",
         "get_consumers",
         "get_output_blocks",
+        "cache_index",
         "loop_partition",
         "pad_axis",
         "split",

@@ -35,6 +35,10 @@ def _reindex(sch: Schedule, c: Choices) -> None:
     sch.reindex(block, c.of([*(("read", n) for n in range(reads)), ("write", 0)]))
 
 
+def _cache_index(sch: Schedule, c: Choices) -> None:
+    sch.cache_index(drawn_block(sch, c), c.of(["global", "local"]))
+
+
 def _block_layout(sch: Schedule, c: Choices) -> None:
     block = drawn_block(sch, c)
     rank, t = len(sch.get(block).iters), 1 + c.next(3)
@@ -147,6 +151,7 @@ MORE: tuple[Action, ...] = (
     _merge,
     _partition,
     _reindex,
+    _cache_index,
     _block_layout,
     _reorder_axes,
     _tile,

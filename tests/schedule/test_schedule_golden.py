@@ -312,6 +312,10 @@ def rolling_buffer(s: Schedule) -> None:
     s.rolling_buffer("pad")
 
 
+def cache_index(s: Schedule) -> None:
+    s.cache_index("C", "local")
+
+
 def reindex(s: Schedule) -> None:
     s.reindex("C", ("read", 0))
     s.reindex("C", ("write", 0))
@@ -404,6 +408,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "pad_einsum": (matmul(4, 5, 3), pad_einsum),
     "pad_read": (padded_inside(), pad_read),
     "rolling_buffer": (padded_conv(), rolling_buffer),
+    "cache_index": (grouped(), cache_index),
     "reindex": (grouped(), reindex),
     "transform_block_layout": (matmul(4, 6, 4), transform_block_layout),
     "rows": (softmax(), rows),
