@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from autosched.errors import NotBatchable
 from autosched.schedule.cache import unused_name
 from autosched.schedule.check import refuse, require, show
 from autosched.schedule.compute import check_available
@@ -70,8 +73,11 @@ def pad_axis(func: PrimFunc, loop: Var, multiple: int) -> tuple[PrimFunc, list[s
         refuse(f"{what}: loop {loop.name} is not that of one whole axis; pad before splitting")
     axis = block.iters[numbers[0]]
     extent = ceildiv(axis.extent, multiple) * multiple
-    if always(axis.extent == extent):
+    is_whole = axis.extent == extent
+    if always(is_whole):
         return func, []
+    if isinstance(is_whole, np.ndarray) and is_whole.any():
+        raise NotBatchable(f"{what}: whether {axis.var.name} is padded differs by candidate")
     along = [a for a in block.reads if _uses(a, axis.var)]
     slides = axis.kind == "spatial"
     places = [_dimension(a, axis, what, slides) for a in along]

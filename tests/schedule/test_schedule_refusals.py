@@ -332,6 +332,17 @@ def test_padding_of_an_extent_that_differs_by_candidate() -> None:
         schedule.pad_axis(schedule.get_loops(unpacked)[0], 5)
 
 
+def test_padding_that_some_candidates_need() -> None:
+    """An axis of 3 stays as it is and one of 1 becomes 3: the steps that follow differ."""
+    schedule = Schedule(matmul_add(3, 3, 3), {"d": np.array([1, 3])})
+    block = schedule.get_block("matmul")
+    packed = schedule.cache_read(
+        block, 0, scope="local", layout=[[1, Decision("d")], 0, [1, 1, Decision("d")]]
+    )
+    with pytest.raises(NotBatchable, match="whether v2 is padded differs by candidate"):
+        schedule.pad_axis(schedule.get_loops(packed)[2], 3)
+
+
 def test_an_axis_in_the_body_may_be_an_array() -> None:
     """argmax names its axis in the body; its partial results read what differs by candidate."""
     factors = np.array([2, 3])
