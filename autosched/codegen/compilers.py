@@ -77,13 +77,18 @@ class _Child:
 
     def __init__(self) -> None:
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # a Ctrl-C is this process's to handle
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,  # a Ctrl-C is this process's to handle
+            )
+        except OSError as e:
+            raise BuildError(
+                f"cannot start a process that compiles: {e}; taskset -c 0 builds without"
+            ) from e
 
     def compile_ir(self, ir_text: str, target: Target, level: Level) -> bytes:
         """As `assemble.compile_ir`. Raises BuildError where the process ends instead."""

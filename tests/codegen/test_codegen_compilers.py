@@ -89,6 +89,18 @@ def test_a_process_that_dies_is_an_error_that_says_how():
             pool.submit(sources(TINY), HOST, "full").result()
 
 
+def test_a_system_that_starts_no_process_is_an_error_of_the_build(monkeypatch):
+    def refused(*args, **kwargs):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(compilers.subprocess, "Popen", refused)
+    with (
+        compilers.Compilers(2) as pool,
+        pytest.raises(BuildError, match=r"cannot start a process that compiles: .*unavailable"),
+    ):
+        pool.submit(sources(TINY), HOST, "full").result()
+
+
 def test_a_build_that_is_given_up_leaves_no_process_and_does_not_wait():
     slow = sources(TINY + "; a comment that LLVM reads\n" * 500_000)
     pids: list[int] = []
