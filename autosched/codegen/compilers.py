@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, Any
@@ -53,15 +54,31 @@ class Compilers:
         for child in self._children:
             child.close()
 
-    def submit(self, sources: Sources, target: Target, level: Level) -> Future[Artifact]:
-        """The object code to come; its `result()` raises BuildError."""
+    def submit(
+        self,
+        sources: Sources,
+        target: Target,
+        level: Level,
+        keep: Callable[[Artifact], None] | None = None,
+    ) -> Future[Artifact]:
+        """The object code to come, which `keep` is given first, in whatever thread made it; its
+        `result()` raises BuildError, and what `keep` raises."""
         if self._threads is not None:
-            return self._threads.submit(self._compile, sources, target, level)
+            return self._threads.submit(self._compile, sources, target, level, keep)
         made: Future[Artifact] = Future()
-        made.set_result(compile_sources(sources, target, level))
+        artifact = compile_sources(sources, target, level)
+        if keep is not None:
+            keep(artifact)
+        made.set_result(artifact)
         return made
 
-    def _compile(self, sources: Sources, target: Target, level: Level) -> Artifact:
+    def _compile(
+        self,
+        sources: Sources,
+        target: Target,
+        level: Level,
+        keep: Callable[[Artifact], None] | None,
+    ) -> Artifact:
         child: _Child | None = getattr(self._own, "child", None)
         if child is None:
             with self._lock:
@@ -69,7 +86,10 @@ class Compilers:
                     raise BuildError("the build was given up")
                 child = self._own.child = _Child()
                 self._children.append(child)
-        return compile_sources(sources, target, level, child.compile_ir)
+        artifact = compile_sources(sources, target, level, child.compile_ir)
+        if keep is not None:
+            keep(artifact)
+        return artifact
 
 
 class _Child:

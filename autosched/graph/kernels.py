@@ -109,7 +109,7 @@ def compile_functions(
     wanted = list(functions)
     made = {} if artifacts is None else artifacts
     found: list[tuple[Function, Selected, tuple[str, str]]] = []
-    started: dict[tuple[str, str], _Build] = {}
+    started: dict[tuple[str, str], Future[Artifact]] = {}
     count = available_cores() if len(wanted) >= _FEW else 1
     with Compilers(count) as compilers:
         for n, function in enumerate(wanted):
@@ -236,39 +236,25 @@ def _by_default(func: PrimFunc, target: Target) -> PrimFunc:
     return default_schedule(func, target).func
 
 
-@dataclass(frozen=True)
-class _Build:
-    """A kernel that is being compiled; `keep` stores what comes of it."""
-
-    code: Future[Artifact]
-    keep: Callable[[Artifact], None] | None = None
-
-    def result(self) -> Artifact:
-        """The kernel. Raises BuildError."""
-        artifact = self.code.result()
-        if self.keep is not None:
-            self.keep(artifact)
-        return artifact
-
-
 def _start(
     taken: Selected,
     program: str,
     target: Target,
     cache: KernelCache | None,
     compilers: Compilers,
-) -> _Build:
+) -> Future[Artifact]:
     """The kernel from the cache, or its build begun. Raises CodegenError."""
     from autosched.codegen.build import generate_sources
     from autosched.graph.cache import scheduler_version
 
-    if cache is None:
-        return _Build(compilers.submit(generate_sources(taken.func, target), target, "full"))
-    version = program or scheduler_version()
-    artifact = cache.get(taken.key, version, target)
-    if artifact is not None:
-        ready: Future[Artifact] = Future()
-        ready.set_result(artifact)
-        return _Build(ready)
-    code = compilers.submit(generate_sources(taken.func, target), target, "full")
-    return _Build(code, lambda made: cache.put(taken.key, version, made))
+    keep: Callable[[Artifact], None] | None = None
+    if cache is not None:
+        version = program or scheduler_version()
+        artifact = cache.get(taken.key, version, target)
+        if artifact is not None:
+            ready: Future[Artifact] = Future()
+            ready.set_result(artifact)
+            return ready
+        # As soon as it is compiled: a build that is given up is then begun where it ended.
+        keep = partial(cache.put, taken.key, version)
+    return compilers.submit(generate_sources(taken.func, target), target, "full", keep)

@@ -119,3 +119,28 @@ def test_a_build_that_is_given_up_leaves_no_process_and_does_not_wait():
     assert not any(map(is_alive, pids))
     assert any(f.cancelled() or f.exception() is not None for f in futures)
     assert not [t for t in threading.enumerate() if t.name.startswith("compiler")]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_code_is_kept_when_it_is_made_not_when_it_is_asked_for(count):
+    kept = []
+
+    def give_up(pool):
+        pool.submit(sources(TINY), HOST, "full", kept.append)
+        pool.submit(sources(TINY), HOST, "full", kept.append)
+        wait([pool.submit(sources(TINY), HOST, "full")])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), compilers.Compilers(count) as pool:
+        give_up(pool)
+    assert len(kept) >= 1
+    assert kept[0].code
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_raised_by_the_one_that_keeps_code_is_raised(count):
+    def full(artifact):
+        raise OSError(28, "No space left on device")
+
+    with compilers.Compilers(count) as pool, pytest.raises(OSError, match="No space left"):
+        pool.submit(sources(TINY), HOST, "full", full).result()
