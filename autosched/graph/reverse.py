@@ -33,7 +33,7 @@ from autosched.graph.ir import (
     tensor_type,
     type_of,
 )
-from autosched.graph.reverse_host import from_host
+from autosched.graph.reverse_host import RULES, from_host
 from autosched.graph.reverse_types import Bindings
 from autosched.graph.scopes import Copying, free_variables
 from autosched.graph.types import TensorType
@@ -312,13 +312,13 @@ class Reverse(Bindings):
         assert isinstance(value.callee, str)
         for v in b.vars:
             _known_shape(v, value.callee)
-        on_host = inference(value, len(b.vars)).kind == "host"
+        by_rule = value.callee in RULES or inference(value, len(b.vars)).kind == "host"
         given = [self.given.get(id(v)) for v in b.vars]
         for n, a in enumerate(value.args):
             if a is not None and id(a) in self.active and is_float(a):
                 found = (
                     from_host(self, b, n, given[0])
-                    if on_host
+                    if by_rule
                     else self.passed_back(value, n, a, given)
                 )
                 self.add(a, found)

@@ -78,7 +78,7 @@ def compare(f, arrays, rng):
 
 def test_every_operator_is_here():
     host = {n for n, row in OPERATORS.items() if row.is_host}
-    assert host & CASES.keys() == RULES.keys()
+    assert host & CASES.keys() <= RULES.keys() <= CASES.keys()
     every = [*CASES, *FLAT, *CONVERTED, *DISCRETE, *(host - CASES.keys())]
     assert sorted(every) == sorted(OPERATORS)
 

@@ -84,6 +84,43 @@ def test_compiled(case: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.parametrize("align_corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_compiled_grid_sample(mode: str, padding: str, align_corners: int) -> None:
+    """Of an image in a layout of channels and of many images with one channel."""
+    for x, places in [((2, 5, 4, 7), (2, 3, 5, 2)), ((6, 1, 5, 3), (6, 4, 4, 2))]:
+        grid = RNG.uniform(-1.7, 1.7, places).astype("f4")
+        attrs = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
+        proto, arrays = node_model("GridSample", [floats(*x), grid], 1, 20, **attrs)
+        (got,) = graph.build(graph.from_onnx(proto))(*arrays)
+        if (mode, padding) == ("cubic", "border"):
+            # onnx moves the place to the border, PyTorch and onnxruntime what is read.
+            proto, arrays = node_model("GridSample", _widened(*arrays, align_corners), 1, 20,
+                                       mode=mode)  # fmt: skip
+        (want,) = reference(proto, *arrays)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def _widened(x: np.ndarray, grid: np.ndarray, align_corners: int) -> list[np.ndarray]:
+    """Images with eight more elements like the border on each side, and the same places."""
+    n = np.array(x.shape[:1:-1])
+    at = (grid + 1) / 2 * (n - 1) if align_corners else ((grid + 1) * n - 1) / 2
+    wide = np.pad(x, [(0, 0), (0, 0), (8, 8), (8, 8)], "edge")
+    return [wide, ((2 * (at + 8) + 1) / (n + 16) - 1).astype("f4")]
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_grid_sample_far_outside_is_the_padding(mode: str) -> None:
+    grid = np.full((1, 2, 2, 2), 3e38, "f4")
+    grid[0, 0] = [[-np.inf, 0], [np.inf, -np.inf]]
+    proto, arrays = node_model("GridSample", [floats(1, 2, 4, 4), grid], 1, 20, mode=mode)
+    model = graph.build(graph.from_onnx(proto))
+    assert (model(*arrays)[0] == 0).all()
+    arrays[1][:] = np.nan
+    assert model(*arrays)[0].shape == (1, 2, 2, 2)
+
+
 def test_reshape_of_an_unknown_shape_is_kept() -> None:
     # NonZero's result has a shape that data decide; so have its copies.
     nodes = [

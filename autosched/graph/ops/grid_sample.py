@@ -1,41 +1,114 @@
-"""GridSample and its adjoint: images read at places that data name, in NumPy."""
+"""GridSample, images read at places that data name, and its adjoint in NumPy."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.host_adjoint import adjoint_of
-from autosched.graph.ops.registry import host_operator
+from autosched.graph.ops.registry import operator
+from autosched.graph.ops.resize import EXACT_EXTENT
 from autosched.graph.ops.taps import Array, Tap, add_at
+from autosched.graph.ops.tensors import TensorLike, stage
+
+CUBIC = -0.75
+"""Keys' parameter of the cubic, as ONNX fixes it."""
+_NEIGHBOURS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+_SINGLE = {"float32", "float16", "bfloat16"}
 
 
-@host_operator("GridSample", lambda x, grid, **_: [((*x.shape[:2], *grid.shape[1:-1]), x.dtype)])
+@operator("GridSample")
 def grid_sample(
-    x: Array,
-    grid: Array,
+    x: TensorLike,
+    grid: TensorLike,
     *,
     align_corners: int = 0,
     mode: str = "linear",
     padding_mode: str = "zeros",
-) -> Array:
+) -> Any:
     """x (N, C, spatial) at places (N, positions, rank) in [-1, 1], the last axis first."""
-    images, channels, *sizes = x.shape
-    places = grid.shape[:-1]
-    # All images of a channel in one row, so that one call reads a tap of every place.
-    rows = np.swapaxes(x, 0, 1).reshape(channels, math.prod((images, *sizes)))
-    first = np.arange(images).reshape(images, *[1] * len(sizes)) * math.prod(sizes)
-    out = np.zeros((channels, math.prod(places)), np.float64)
-    for taps in itertools.product(*_grid_taps(x, grid, align_corners, mode, padding_mode)):
-        weight = np.prod([t.weight for t in taps], 0)
-        at = first + np.ravel_multi_index(tuple(t.at for t in taps), tuple(sizes))
-        out += np.take(rows, at.ravel(), 1) * weight.ravel()
-    return np.asarray(np.swapaxes(out.reshape(channels, *places), 0, 1), x.dtype, order="C")
+    rank = len(x.shape) - 2
+    if rank < 1 or len(grid.shape) != rank + 2:
+        raise Unsupported(
+            f"x has rank {len(x.shape)} and grid {len(grid.shape)}; expected the same, from 3"
+        )
+    given = [grid.shape[0], grid.shape[-1]]
+    if given != [x.shape[0], rank]:
+        raise Unsupported(
+            f"grid has shape {tuple(grid.shape)}; expected {x.shape[0]} first and {rank} last"
+        )
+    kind = _kind(mode, padding_mode, rank)
+    # A place of a short axis is known to 6e-5 of an element in float32, as the grid is.
+    exact = {x.dtype, grid.dtype} <= _SINGLE and max(x.shape[2:]) <= EXACT_EXTENT
+    dtype, index_dtype = ("float32", "int32") if exact else ("float64", "int64")
+
+    def taps(n: Any, at: Sequence[Any], d: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Index, weight and whether it is inside, of each neighbour along axis d."""
+        extent, g = x.shape[2 + d], te.cast(grid(n, *at, rank - 1 - d), dtype)
+        p = (g + 1.0) * 0.5 * float(extent - 1) if align_corners else (g + 1.0) * extent * 0.5 - 0.5
+        if kind != "cubic":
+            p = _padded(p, extent, padding_mode, bool(align_corners))
+        low = te.round(p) if kind == "nearest" else te.floor(p)
+        for k in _NEIGHBOURS[kind]:
+            i = low + float(k)
+            weight = _weight_of(kind, te.abs(p - i), k)
+            inside = te.all(i >= 0.0, i <= float(extent - 1)) if padding_mode == "zeros" else None
+            if kind == "cubic":
+                i = _padded(i, extent, padding_mode, bool(align_corners))
+            yield te.max(te.min(te.cast(i, index_dtype), extent - 1), 0), weight, inside
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        total: Any = None
+        for every in itertools.product(*(list(taps(n, at, d)) for d in range(rank))):
+            read = te.cast(x(n, c, *(index for index, _, _ in every)), dtype)
+            for weight in (w for _, w, _ in every if w is not None):
+                read = read * weight
+            within = [inside for *_, inside in every if inside is not None]
+            if within:  # at last: what is far outside has no weight that is a number
+                read = te.select(te.all(*within), read, te.const(0.0, dtype))
+            total = read if total is None else total + read
+        return te.cast(total, x.dtype)
+
+    return stage([*x.shape[:2], *grid.shape[1:-1]], element, "grid_sample")
+
+
+def _kind(mode: str, padding_mode: str, rank: int) -> str:
+    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    if kind not in _NEIGHBOURS or (kind == "cubic" and rank != 2):
+        raise Unsupported(f"attribute mode is {mode!r} over {rank} axes")
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise Unsupported(f"attribute padding_mode is {padding_mode!r}")
+    return kind
+
+
+def _padded(p: Any, extent: Any, padding_mode: str, align_corners: bool) -> Any:
+    """A place, brought into the image as the mode says."""
+    if padding_mode == "border":
+        return te.max(te.min(p, float(extent - 1)), 0.0)
+    if padding_mode == "zeros":
+        return p
+    low, wide = (0.0, float(extent - 1)) if align_corners else (-0.5, float(extent))
+    if wide == 0.0:
+        return te.const(0.0, p.dtype)
+    turned = p - low
+    turned = turned - te.floor(turned * (0.5 / wide)) * (2 * wide)
+    return te.min(turned, 2 * wide - turned) + low
+
+
+def _weight_of(kind: str, d: Any, k: int) -> Any:
+    """Of the neighbour k at the distance d; None for 1."""
+    if kind == "nearest":
+        return None
+    if kind == "linear":
+        return te.max(1.0 - d, 0.0)
+    if k in (0, 1):
+        return ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1.0
+    return ((CUBIC * d - 5 * CUBIC) * d + 8 * CUBIC) * d - 4 * CUBIC
 
 
 @adjoint_of("GridSample")
@@ -74,11 +147,7 @@ def _grid_taps(
     """The elements beside the places of a grid, axis by axis of the image; slopes are by the
     grid."""
     rank = x.ndim - 2
-    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    if kind not in ("linear", "cubic", "nearest") or (kind == "cubic" and rank != 2):
-        raise Unsupported(f"attribute mode is {mode!r} over {rank} axes")
-    if padding_mode not in ("zeros", "border", "reflection"):
-        raise Unsupported(f"attribute padding_mode is {padding_mode!r}")
+    kind = _kind(mode, padding_mode, rank)
     for d in range(rank):
         n, g = x.shape[2 + d], grid[..., rank - 1 - d].astype(np.float64)
         p: Array = (g + 1) / 2 * (n - 1) if align_corners else ((g + 1) * n - 1) / 2
@@ -91,7 +160,7 @@ def _grid_taps(
             by_grid *= back
         low = np.rint(p) if kind == "nearest" else np.floor(p)
         taps = []
-        for k in {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[kind]:
+        for k in _NEIGHBOURS[kind]:
             i = low + k
             weight, slope = _weight(kind, p - i, k)
             if padding_mode == "zeros":
@@ -110,7 +179,7 @@ def _weight(kind: str, distance: Array, k: int) -> tuple[Array, Array]:
     d, sign = np.abs(distance), 1.0 if k < 1 else -1.0
     if kind == "linear":
         return np.maximum(1 - d, 0), np.full(d.shape, -sign)
-    a = -0.75
+    a = CUBIC
     if k in (0, 1):
         weight, slope = ((a + 2) * d - (a + 3)) * d * d + 1, (3 * (a + 2) * d - 2 * (a + 3)) * d
     else:
