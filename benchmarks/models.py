@@ -49,7 +49,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--db", help="records to take tuned kernels from")
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default="float32", help="of our products"
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="of our products; bfloat16: of OpenVINO's, too",
     )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a side's turn, at least")
@@ -76,7 +79,7 @@ def compare(path: Path, threads: int, options: argparse.Namespace) -> dict[str, 
             row["of_bytes"] = any(
                 w.data_type in BYTES and len(w.dims) > 1 for w in model.graph.initializer
             )
-            peers = _open(path, feeds, threads, Path(folder), options.python)
+            peers = _open(path, feeds, threads, Path(folder), options)
         except (ValueError, PeerError) as e:
             return _failed(row, e)
         try:
@@ -207,15 +210,16 @@ def _timed(call: Any, peers: Sequence[Peer], options: argparse.Namespace) -> dic
 
 
 def _open(
-    path: Path, feeds: dict[str, Array], threads: int, folder: Path, python: str
+    path: Path, feeds: dict[str, Array], threads: int, folder: Path, options: argparse.Namespace
 ) -> list[Peer]:
     """The engines that take the model. Raises PeerError if onnxruntime, the oracle, does not."""
     np.savez(folder / "in.npz", **feeds)
     opened: list[Peer] = []
     for engine in ENGINES:
-        words = [python, str(SERVER), "--engine", engine, "--model", str(path)]
+        words = [options.python, str(SERVER), "--engine", engine, "--model", str(path)]
         words += ["--inputs", str(folder / "in.npz"), "--outputs", str(folder / f"{engine}.npz")]
-        command = [*words, "--threads", str(threads)]
+        precision = "bf16" if options.precision == "bfloat16" else "f32"
+        command = [*words, "--threads", str(threads), "--precision", precision]
         try:
             opened.append(Peer(engine, path.stem, threads, "constant", command=command))
         except PeerError as e:

@@ -19,6 +19,7 @@ from autosched.graph.rows import with_one_axis_of_rows
 from autosched.graph.strategies import Implementation, anchor_of
 from autosched.graph.types import TensorType
 from autosched.te.tensor import Tensor
+from autosched.tir.dtypes import array_dtype
 from autosched.tir.nodes import PrimFunc
 
 
@@ -48,10 +49,11 @@ def lower(function: Function, implementation: Implementation | None = None) -> P
     types = [tensor_type(p) for p in function.params]
     anchor = None if implementation is None else anchor_of(function)
     for n, prepare in transforms(function, implementation).items():
-        made = prepare(
-            np.broadcast_to(np.zeros((), types[n].dtype), [int(m) for m in types[n].known])
-        )
-        types[n] = TensorType(made.shape, made.dtype.name)
+        kind = array_dtype(types[n].dtype)
+        made = prepare(np.broadcast_to(np.zeros((), kind), [int(m) for m in types[n].known]))
+        # Of bfloat16 it is given, and gives, bit patterns.
+        dtype = types[n].dtype if made.dtype == kind else made.dtype.name
+        types[n] = TensorType(made.shape, dtype)
     inputs = [te.placeholder(t.stored, t.dtype, f"p{n}") for n, t in enumerate(types)]
     values: dict[int, TensorLike] = {
         id(p): stored(x, t.layout) for p, x, t in zip(function.params, inputs, types, strict=True)

@@ -43,6 +43,7 @@ from autosched.graph.spec import (
 from autosched.graph.types import TensorType
 from autosched.runtime.arrays import empty
 from autosched.runtime.function import Function as Linked
+from autosched.tir.dtypes import array_dtype
 
 
 @dataclass
@@ -112,7 +113,7 @@ class Constants:
 
 def _check_moved(kernel: Kernel, wanted: Param, moved: Array) -> None:
     """Raises BuildError for a weight that is not as the kernel was made to take it."""
-    if moved.shape != wanted.shape or moved.dtype.name != wanted.dtype:
+    if moved.shape != wanted.shape or moved.dtype != array_dtype(wanted.dtype):
         raise BuildError(
             f"kernel {kernel.name} by {kernel.implementation}: its prepare function gave "
             f"{moved.dtype.name} of the shape {moved.shape} where it gave {wanted.dtype} of the "

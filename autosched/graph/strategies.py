@@ -47,8 +47,8 @@ class Implementation:
     """One way to compute an operator.
 
     `compute` is a definition like the operator's own. `prepare` changes constant arguments once,
-    when the model is compiled: by number, a function of arrays. `schedule`, a function of a
-    Schedule, takes the place of the default schedule.
+    when the model is compiled: by number, a function of arrays (uint16 bit patterns for bfloat16).
+    `schedule`, a function of a Schedule, takes the place of the default schedule.
     """
 
     name: str

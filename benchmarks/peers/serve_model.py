@@ -32,13 +32,16 @@ def main() -> int:
     for name in ("model", "inputs", "outputs"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=("f32", "bf16"), default="f32", help="of OpenVINO")
     options = parser.parse_args()
     answer = answering()
     try:
         start = time.perf_counter()
         with np.load(options.inputs) as stored:
             feeds = {name: stored[name] for name in stored.files}
-        run, outputs, version = ENGINES[options.engine](options.model, feeds, options.threads)
+        run, outputs, version = ENGINES[options.engine](
+            options.model, feeds, options.threads, options.precision
+        )
         load = time.perf_counter() - start
         run()
         np.savez(options.outputs, *outputs())
@@ -54,7 +57,8 @@ def main() -> int:
     os._exit(0)
 
 
-def _onnxruntime(path: str, feeds: Feeds, threads: int) -> Opened:
+def _onnxruntime(path: str, feeds: Feeds, threads: int, precision: str) -> Opened:
+    """In float32: it has no other for models of float32."""
     import onnxruntime  # type: ignore[import-not-found,unused-ignore]
 
     options = onnxruntime.SessionOptions()
@@ -73,7 +77,7 @@ def _onnxruntime(path: str, feeds: Feeds, threads: int) -> Opened:
     )
 
 
-def _openvino(path: str, feeds: Feeds, threads: int) -> Opened:
+def _openvino(path: str, feeds: Feeds, threads: int, precision: str) -> Opened:
     import openvino  # type: ignore[import-not-found,unused-ignore]
 
     core = openvino.Core()
@@ -84,7 +88,7 @@ def _openvino(path: str, feeds: Feeds, threads: int) -> Opened:
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(threads),
         # Its default on processors with bfloat16 is not float32.
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     request = core.compile_model(model, "CPU", settings).create_infer_request()
     for name, value in feeds.items():
@@ -97,7 +101,7 @@ def _openvino(path: str, feeds: Feeds, threads: int) -> Opened:
     )
 
 
-ENGINES: dict[str, Callable[[str, Feeds, int], Opened]] = {
+ENGINES: dict[str, Callable[[str, Feeds, int, str], Opened]] = {
     "ort": _onnxruntime,
     "openvino": _openvino,
 }

@@ -64,3 +64,30 @@ def test_targets_with_bfloat16_take_its_instruction(rng):
     assert "dot_16x2_bf16bf16f32" in default_schedule(task.prim_func, target).mod.script()
     (task,) = graph.extract_tasks(module, target)[0]
     assert "tensorize" not in default_schedule(task.prim_func, target).mod.script()
+
+
+@pytest.mark.parametrize(
+    ("group", "depth", "each", "taken"),
+    [(4, 32, 32, True), (2, 6, 16, True), (3, 2, 48, True), (2, 3, 16, False), (4, 8, 8, False)],
+)
+def test_groups_of_bfloat16(rng, group, depth, each, taken):
+    """Groups whose results fill vectors lie one by one; all are NumPy's sums, and none sees what is
+    not finite in another."""
+    w = rng.standard_normal((group * each, depth, 3, 3)).astype("f4")
+    x = rng.standard_normal((2, group * depth, 5, 6)).astype("f4")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=group, pads=[1] * 4)]
+    proto = model(nodes, [info("x", x.shape)], [info("y", [2, group * each, 5, 6])], {"w": w})
+    module = graph.from_onnx(proto)
+    (want,) = reference(
+        model(nodes, [info("x", x.shape)], [info("y", [2, group * each, 5, 6])],
+              {"w": rounded(w)}), rounded(x),
+    )  # fmt: skip
+    target = Target("llvm -mcpu=cooperlake -num-cores=2")
+    built = graph.build(module, target, precision="bfloat16")
+    names = [k.implementation for k in built.kernels]
+    assert any(n.startswith("conv_sums.groups") for n in names) == taken
+    if target.missing_here():
+        built = graph.build(module, precision="bfloat16")
+    np.testing.assert_allclose(built(x)[0], want, rtol=1e-4, atol=1e-4)
+    x[:, 0] = np.inf
+    assert np.isfinite(built(x)[0][:, each:]).all()

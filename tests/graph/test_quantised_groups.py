@@ -72,6 +72,10 @@ CASES = (
 """All that `_joined` gives, with a rest of columns, windows beyond the image on either side."""
 
 
+def joined(case: Case, target: Target) -> int | None:
+    return _joined(case.group, case.each, case.depth, ("uint8", "int8"), target)
+
+
 def sums(case: Case, x: np.ndarray, w: np.ndarray, fill: int) -> np.ndarray:
     """Each group's sums in int64."""
     top, left, bottom, right = case.pads
@@ -126,12 +130,12 @@ def ways(module, target: Target):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_how_many_groups_become_one(case: Case) -> None:
     for target, n in ((WIDE, case.wide), (NARROW, case.narrow)):
-        assert _joined(case.group, case.each, case.depth, target) == n
+        assert joined(case, target) == n
         _, found = ways(given(case)[0], target)
         assert (NAME in found) == (n is not None)
     # Vectors of 16 where they fit, else of 8.
     n = case.narrow if case.wide is None else case.wide
-    assert _joined(case.group, case.each, case.depth, BOTH) == n
+    assert joined(case, BOTH) == n
 
 
 def test_other_operands_are_no_groups_of_bytes() -> None:
@@ -181,7 +185,7 @@ def test_compiled_programs_are_exact(case: Case, fused: bool) -> None:
     module, x, w, fill = given(case, seed=1, fused=fused)
     model = graph.build(module, target=HOST, threads=1)
     taken = any(k.implementation.startswith(NAME) for k in model.kernels)
-    assert taken == (_joined(case.group, case.each, case.depth, HOST) is not None)
+    assert taken == (joined(case, HOST) is not None)
     want = sums(case, x, w, fill) - (LESS if fused else 0)
     np.testing.assert_array_equal(model(x)[0], want)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from autosched import te
 from autosched.graph.ops.conv import Window, biased, conv, convolved, with_bias
 from autosched.graph.ops.linear import gemm
-from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value
+from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value, sums_of
 from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
 from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
@@ -223,7 +223,7 @@ def sums_groups(x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **
     transformed beforehand by `by_joined_groups`."""
     group, *kernel = (int(n) for n in w.shape[:-2])
     window, around = _window(x, kernel, attrs), padding_value(x, fill)
-    return convolved(x, _by_filter(w), group, window, around, "int32", free=w)
+    return convolved(x, _by_filter(w), group, window, around, sums_of(x), free=w)
 
 
 def by_joined_groups(group: int, joined: int) -> Callable[[Array], Array]:
@@ -250,9 +250,17 @@ WORTH_JOINING = range(4, 33)
 with more too many with zeros."""
 
 
-def _joined(group: int, each: int, depth: int, target: Target) -> int | None:
-    """How many groups make one of whole vectors of results, and of whole groups of four terms."""
+def _joined(
+    group: int, each: int, depth: int, kinds: tuple[str, str], target: Target
+) -> int | None:
+    """How many groups make one of whole vectors of results, and of whole groups of terms of an
+    instruction; None where their weights are better left as they are."""
     if depth == 1:
+        return None
+    if kinds == ("bfloat16", "bfloat16"):  # not joined: 0 times what is not finite is no 0
+        fits = "avx512bf16" in target.features and each % 16 == 0 and depth % 2 == 0
+        return 1 if fits else None
+    if kinds != ("uint8", "int8"):
         return None
     lanes = [16] if "avx512vnni" in target.features else []
     lanes += [8] if "avxvnni" in target.features else []
@@ -288,9 +296,10 @@ def conv_sums_strategy(
     if not weight.constant:
         return
     group = attrs.group
-    if group > 1 and {"avx512vnni", "avxvnni"} & target.features and _known(weight.shape):
-        n = _joined(group, weight.shape[0] // group, weight.shape[1], target)
-        if n is not None and (data.dtype, weight.dtype) == ("uint8", "int8"):
+    if group > 1 and _known(weight.shape):
+        kinds = (data.dtype, weight.dtype)
+        n = _joined(group, weight.shape[0] // group, weight.shape[1], kinds, target)
+        if n is not None:
             prepare = {1: by_joined_groups(group, n)}
             s.add(sums_groups, name="conv_sums.groups", plevel=12, prepare=prepare)
     if not _is_wider_faster(data, weight, target):

@@ -91,7 +91,7 @@ SUMS = {"MatMul": "autosched.MatMulSums", "Conv": "autosched.ConvSums"}
 def matmul_sums(a: TensorLike, b: TensorLike) -> Any:
     """int32 sums of the products of integers as they are stored, no zero points taken off, or
     float32 ones of bfloat16; of matrices (..., M, K) and (..., K, N), the other axes broadcast."""
-    total = _total(a)
+    total = sums_of(a)
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     lhs, rhs = broadcast(a, (*batch, rows, depth)), broadcast(b, (*batch, depth, columns))
@@ -123,7 +123,7 @@ def conv_sums(
     """int32 sums of the products of integers as they are stored, no zero points taken off, or
     float32 ones of bfloat16; around x is `fill`, which stands for 0."""
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
-    return convolved(x, w, group, window, padding_value(x, fill), _total(x))
+    return convolved(x, w, group, window, padding_value(x, fill), sums_of(x))
 
 
 def padding_value(x: TensorLike, fill: TensorLike | None) -> Any:
@@ -185,7 +185,8 @@ def quantize_rows(x: TensorLike) -> Any:
     return made, steps, reduced(made, (len(rows),), True, whole, "sums")
 
 
-def _total(x: TensorLike) -> str:
+def sums_of(x: TensorLike) -> str:
+    """The dtype in which products with x are added."""
     return "float32" if x.dtype == "bfloat16" else "int32"
 
 

@@ -1,21 +1,23 @@
-"""Single quantised layers as ONNX models, to be timed beside onnxruntime and OpenVINO (oneDNN).
+"""Single layers as ONNX models, to be timed beside onnxruntime and OpenVINO (oneDNN).
 
-    python benchmarks/int8_layers.py FOLDER
-    python benchmarks/models.py FOLDER [--threads 2 1] [--db URL]
+    python benchmarks/layers.py FOLDER [--dtype uint8|float32]
+    python benchmarks/models.py FOLDER [--threads 2 1] [--db URL] [--precision bfloat16]
 
-Ten products of matrices and ten convolutions, in the form in which quantised models come: bytes in,
-int8 weights with a scale a column or a filter, a bias, bytes out.
+Ten products of matrices and ten convolutions. Those of uint8 have the form in which quantised
+models come: bytes in, int8 weights with a scale a column or a filter, a bias, bytes out. Those of
+float32 have a bias; with --precision bfloat16 both sides round what they multiply.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 MATMULS = (
     (1024, 1024, 1024),
@@ -51,16 +53,19 @@ def main() -> None:
     """Write the models and their inputs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--dtype", choices=("uint8", "float32"), default="uint8")
+    options = parser.parse_args()
+    folder = options.folder
+    write = _write if options.dtype == "uint8" else _write_float
     folder.mkdir(parents=True, exist_ok=True)
     for n, k, m in MATMULS:
-        _write(folder / f"matmul_{n}_{k}_{m}", "MatMul", (n, k), (k, m), 1, {})
+        write(folder / f"matmul_{n}_{k}_{m}", "MatMul", (n, k), (k, m), 1, {})
     for size, ci, co, window, stride, groups in CONVS:
         half = window // 2
         attributes = {"strides": [stride] * 2, "pads": [half] * 4, "group": groups}
         name = f"conv_{size}_{ci}_{co}_k{window}_s{stride}_g{groups}"
         weights = (co, ci // groups, window, window)
-        _write(folder / name, "Conv", (1, ci, size, size), weights, 0, attributes)
+        write(folder / name, "Conv", (1, ci, size, size), weights, 0, attributes)
     print(f"{len(MATMULS) + len(CONVS)} models in {folder}")
 
 
@@ -99,18 +104,51 @@ def _write(
     else:
         nodes += [node("MatMul", ["xf", "wf"], ["p"]), node("Add", ["p", "bf"], ["yf"])]
     nodes.append(node("QuantizeLinear", ["yf", "y_scale", "zero"], ["y"]))
+    _store(path, nodes, constants, rng.integers(0, 256, shape, np.uint8))
+
+
+def _write_float(
+    path: Path,
+    kind: str,
+    shape: tuple[int, ...],
+    weights: tuple[int, ...],
+    axis: int,
+    attributes: dict[str, Any],
+) -> None:
+    """As `_write`, without a conversion."""
+    rng = np.random.default_rng(len(path.name))
+    depth = int(np.prod(weights)) // weights[axis]
+    constants = {
+        "w": (rng.standard_normal(weights) / depth**0.5).astype(np.float32),
+        "bias": rng.standard_normal(weights[axis]).astype(np.float32),
+    }
+    if kind == "Conv":
+        nodes = [helper.make_node("Conv", ["x", "w", "bias"], ["y"], **attributes)]
+    else:
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["p"]),
+            helper.make_node("Add", ["p", "bias"], ["y"]),
+        ]
+    _store(path, nodes, constants, rng.standard_normal(shape).astype(np.float32))
+
+
+def _store(
+    path: Path, nodes: list[onnx.NodeProto], constants: Mapping[str, Any], x: np.ndarray[Any, Any]
+) -> None:
+    """The model from x to y, of the dtype of x, and its input."""
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
     made = helper.make_graph(
         nodes,
         path.name,
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
     )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     model = onnx.shape_inference.infer_shapes(model)
     onnx.checker.check_model(model)
     onnx.save(model, path.with_suffix(".onnx"))
-    np.savez(path.with_suffix(".npz"), in_x=rng.integers(0, 256, shape, np.uint8))
+    np.savez(path.with_suffix(".npz"), in_x=x)
 
 
 if __name__ == "__main__":
