@@ -13,6 +13,7 @@ from autosched.errors import AutoschedError, WorkloadError
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import define
 from autosched.graph.ir import Array, Call, Const, Function, Global, tensor_type
+from autosched.graph.joined import with_joined_axes
 from autosched.graph.ops.tensors import TensorLike, View, computed, constant, stored, within
 from autosched.graph.passes.layout import channels_last
 from autosched.graph.rows import with_one_axis_of_rows
@@ -36,14 +37,15 @@ def lower(function: Function, implementation: Implementation | None = None) -> P
         raise WorkloadError(
             f"{function.name} is no primitive function; graph.passes.fuse makes primitive ones"
         )
-    function = with_one_axis_of_rows(function)
+    function = with_joined_axes(with_one_axis_of_rows(function))
+    spatial = bool(function.attr("spatial"))
     layouts = {
         len(t.layout): t.layout
-        for v in (*function.params, *function.body.results)
+        for v in (*(function.params if spatial else ()), *function.body.results)
         for t in [tensor_type(v)]
         if t.layout and t.layout == channels_last(len(t.layout))
     }
-    if function.attr("spatial"):
+    if spatial:
         layouts |= {r: channels_last(r) for r in (3, 4, 5) if r not in layouts}
     # Whatever the variables are called, equal functions have equal text.
     types = [tensor_type(p) for p in function.params]

@@ -7,6 +7,11 @@ import pytest
 
 from autosched import graph
 from autosched.graph import op, passes
+from autosched.graph.ir import Binding, Body, Call, Function, Var
+from autosched.graph.joined import with_joined_axes
+from autosched.graph.lowering import lower
+from autosched.graph.types import TensorType
+from autosched.tir.interp import run as interpret
 
 COPY = "autosched_laid_out"
 
@@ -123,3 +128,67 @@ def test_one_function_copies_all_of_one_shape(rng):
     laid = passes.optimise(graph.module(main=f))
     assert [n for n in laid.graphs if n.startswith(COPY)] == [COPY]
     checked(f, *(rng.standard_normal((1, 16, 20, 20)).astype("f4") for _ in "xy"))
+
+
+def laid(shape, layout):
+    return TensorType(shape, "float32", layout)
+
+
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+@pytest.mark.parametrize(("shape", "layout", "readers", "stored"), [
+    ((1, 24, 5, 7), CHANNELS_LAST, [(1, 2, 12, 35)], (1, 35, 24)),
+    ((2, 24, 5, 7), CHANNELS_LAST, [(2, 2, 12, 35), (2, 3, 8, 35)], (2, 35, 24)),
+    ((1, 24, 5, 7), CHANNELS_LAST, [(24, 35)], (1, 35, 24)),
+    ((4, 6, 5, 7), (), [(24, 35)], (24, 35)),
+    ((4, 6, 5, 7), (), [(24, 5, 7)], (24, 5, 7)),
+    ((1, 24, 5, 7), CHANNELS_LAST, [(1, 2, 12, 35), (24, 5, 7)], None),  # one by height and width
+    ((1, 24, 4, 7), CHANNELS_LAST, [(1, 24, 2, 14)], (1, 28, 24)),
+    ((2, 6, 4, 7), (1, 0, 2, 3), [(12, 28)], (6, 2, 28)),  # images lie within channels
+    ((2, 6, 5, 7), CHANNELS_LAST, [(2, 210)], (2, 35, 6)),
+])  # fmt: skip
+def test_axes_read_by_position_are_one(shape, layout, readers, stored):
+    """Of height and width, which every reader has as one, and of nothing else."""
+    x = Var("x", laid(shape, layout))
+    outs, bindings = [], []
+    for n, to in enumerate(readers):
+        r, y = Var(f"r{n}", laid(to, ())), Var(f"y{n}", laid(to, ()))
+        bindings += [
+            Binding((r,), Call("Reshape", (x,), (("shape", to),))),
+            Binding((y,), Call("Tanh", (r,))),
+        ]
+        outs.append(y)
+    body = Body(tuple(bindings), tuple(outs))
+    function = Function("f", (x,), body, (("primitive", True),))
+    made = with_joined_axes(function)
+    if stored is None:
+        assert made is function
+    else:
+        assert made.params[0].type.stored == stored
+    a = np.random.default_rng(0).standard_normal(shape).astype("f4")
+    given = a.transpose(layout) if layout else a
+    func = lower(function)
+    assert func.params[0].shape == (stored or given.shape)
+    results = [np.empty(to, "f4") for to in readers]
+    interpret(func, [np.ascontiguousarray(given).reshape(func.params[0].shape), *results])
+    for to, result in zip(readers, results, strict=True):
+        np.testing.assert_allclose(result, np.tanh(a.reshape(to)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("heads_last", [False, True])
+def test_attention_over_an_image(rng, heads_last):
+    """Heads read (N, C, H * W) of what a convolution made; with a convolution over the heads, whose
+    result lies with them last."""
+    x = graph.var("x", (2, 16, 6, 7))
+    q, k, v = (op.reshape(conv(x, weight(rng, 32, 16, 3, 3)), shape=(2, 4, 8, 42))
+               for _ in range(3))  # fmt: skip
+    weights = op.matmul(op.transpose(q, perm=(0, 1, 3, 2)), k)
+    if heads_last:
+        weights = op.conv(weights, weight(rng, 4, 4, 1, 1))
+    made = op.matmul(op.softmax(weights), op.transpose(v, perm=(0, 1, 3, 2)))
+    back = op.reshape(op.transpose(made, perm=(0, 1, 3, 2)), shape=(2, 32, 6, 7))
+    function = graph.function([x], conv(back, weight(rng, 16, 32, 3, 3)))
+    model = checked(function, rng.standard_normal((2, 16, 6, 7)).astype("f4"))
+    shapes = {p.shape for kernel in model.kernels for p in kernel.func.params}
+    assert (2, 42, 32) in shapes

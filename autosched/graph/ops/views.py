@@ -30,7 +30,7 @@ def reshaped(x: TensorLike, shape: Sequence[Any]) -> View:
     kept = [n for n in x.shape if not (isinstance(n, int) and n == 1)]
     if kept == [n for n in shape if not (isinstance(n, int) and n == 1)]:
         return _spread(x, shape)
-    parts = _parts(x.shape, shape)
+    parts = runs(x.shape, shape)
 
     def element(*at: Any) -> Any:
         # Each part by itself: the number of an element that padding asks for lies outside, where
@@ -44,7 +44,7 @@ def reshaped(x: TensorLike, shape: Sequence[Any]) -> View:
     return View(shape, x.dtype, element, "reshape")
 
 
-def _parts(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[slice, slice]]:
+def runs(ours: Sequence[Any], theirs: Sequence[Any]) -> list[tuple[slice, slice]]:
     """Runs of axes of two shapes that have as many elements as each other, as short as can be; one
     where an extent is symbolic or 0."""
     if not all(isinstance(n, int) and n > 0 for n in (*ours, *theirs)):
