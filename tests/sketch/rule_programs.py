@@ -90,6 +90,24 @@ def scaled_rows(n: int, d: int, m: int) -> PrimFunc:
     )
 
 
+def scores(rows: int, heads: int, depth: int, by_head: bool) -> PrimFunc:
+    """Products of two of three parts of a row, the first one scaled: parts of heads * depth
+    elements, or of depth elements in the row of each head."""
+    x = te.placeholder((rows, heads * 3 * depth), name="X")
+    k = te.reduce_axis((0, depth), name="k")
+
+    def part(i, h, d, n):
+        return x[i, (h * 3 + n) * depth + d if by_head else (n * heads + h) * depth + d]
+
+    q = te.compute((heads, rows, depth), lambda h, i, d: part(i, h, d, 0) * 0.125, name="Q")
+    made = te.compute(
+        (heads, rows, rows),
+        lambda h, i, j: te.sum(q[h, i, k] * part(j, h, k, 1), axis=k),
+        name="S",
+    )
+    return te.create_prim_func([x, made])
+
+
 def library(name: str, *args: object) -> Callable[[], PrimFunc]:
     return lambda: prim_func_of(name, args)
 
@@ -123,6 +141,8 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "matmul softmax": lambda: matmul_softmax(20, 33, 15),
     "gated": lambda: gated(19, 37, 29),
     "scaled rows": lambda: scaled_rows(19, 37, 29),
+    "scores of parts": lambda: scores(37, 3, 8, False),
+    "scores of parts by head": lambda: scores(37, 3, 8, True),
     "cumsum": library("cumsum", 40, 1000),
     "ema": library("ema", 9, 37),
     "rnn": library("rnn", 30, 1, 40, 50),

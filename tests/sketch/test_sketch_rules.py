@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from rule_programs import (
     column_sum,
     library,
     row_norms,
+    scores,
 )
 
 from autosched import te
@@ -108,6 +110,17 @@ def test_matmul_with_a_consumer_is_fused_and_packs_its_operands() -> None:
         "matmul.fused+A.thread+B.root",
         "matmul.fused+A.thread+B.thread",
     ]
+
+
+@pytest.mark.parametrize("by_head", [False, True])
+def test_a_part_of_a_row_is_packed(by_head: bool) -> None:
+    """That which vectors would gather: the second of three parts, and of it what is read."""
+    func = scores(64, 4, 16, by_head)
+    choices = {name.split("+Q")[0] for name in names(func)}
+    assert {"S+X.root", "S+X.thread", "S"} <= choices
+    packs = [s for s in sites(default_schedule(func, TARGET).func) if "packed" in s.block.name]
+    (copied,) = [prod(int(n.extent) for n in s.loops) for s in packs]
+    assert copied == 64 * (3 * 64 - 32 if by_head else 64)
 
 
 def test_groups_are_an_axis_of_their_own() -> None:

@@ -40,7 +40,7 @@ from autosched.sketch.rules.tile_defaults import (
 )
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
-from autosched.tir.affine import Affine, Int, is_zero, same_int
+from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr
 from autosched.tir.nodes import Access, Iter, PrimFunc
 
@@ -337,18 +337,30 @@ def _panel_dim(access: Access, axis: Iter, info: BlockInfo, prepared: bool) -> i
 
 
 def _is_bare(index: Affine | Expr, info: BlockInfo) -> bool:
-    """Whether an index is 0, an axis, or axes that number a dimension in turn: `v0 * 64 + v1`."""
-    if not isinstance(index, Affine) or not is_zero(index.const):
+    """Whether an index is 0, an axis, or axes that number a dimension in turn, maybe from a later
+    element on and with gaps: `v0 * 96 + v1 + 32`, as of the second of three parts of each head."""
+    if not isinstance(index, Affine) or not isinstance(index.const, int) or index.const < 0:
         return False
     stride: Int = 1
     left = [a for a in info.block.iters if index.uses([a.var])]
     for _ in range(len(index.terms)):
         axis = next((a for a in left if same_int(index.coefficient(a.var), stride)), None)
+        axis = axis or _behind_gap(index, left, stride)
         if axis is None:
             return False
         left.remove(axis)
-        stride = stride * axis.extent
+        stride = index.coefficient(axis.var) * axis.extent
     return True
+
+
+def _behind_gap(index: Affine, axes: list[Iter], stride: Int) -> Iter | None:
+    """The axis of the least step, if that is above `stride`, the elements that others number."""
+    steps = [(index.coefficient(a.var), a) for a in axes]
+    known = [(step, a) for step, a in steps if isinstance(step, int)]
+    if not isinstance(stride, int) or stride == 1 or len(known) < len(steps) or not known:
+        return None
+    step, axis = min(known, key=lambda pair: pair[0])
+    return axis if step > stride else None
 
 
 def pack(schedule: Schedule, block: BlockRV, operand: Operand) -> BlockRV:
