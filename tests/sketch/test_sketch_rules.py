@@ -389,3 +389,17 @@ def test_a_rule_of_the_users_own_goes_first() -> None:
     (state,) = generate_states(column_sum(100, 70), TARGET, [Untouched()])
     assert state.choices == ("mine",)
     assert all(x.kind == "serial" for x in loops_of(state.schedule.func))
+
+
+@pytest.mark.parametrize(("columns", "once"), [(64, False), (512, True)])
+def test_arithmetic_before_a_product_of_many_tiles_is_done_once(columns: int, once: bool) -> None:
+    """Each of two tiles of columns computes its rows again, sixteen of them read what is stored."""
+    a, b = te.placeholder((64, 256), name="A"), te.placeholder((256, 64), name="B")
+    w = te.placeholder((64, columns), name="W")
+    k = te.reduce_axis((0, 64), name="k")
+    m = te.compute((256, 64), lambda i, d: a[d, i] * b[i, d], name="M")
+    c = te.compute((256, columns), lambda i, j: te.sum(m[i, k] * w[k, j], axis=k), name="C")
+    func = default_schedule(te.create_prim_func([a, b, w, c]), TARGET).func
+    made = [s for s in sites(func) if s.block.name == "M"]
+    assert len(made) == 1
+    assert (prod(int(n.extent) for n in made[0].loops) == 256 * 64) == once

@@ -4,9 +4,11 @@ input."""
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from autosched.errors import ScheduleError
-from autosched.sketch.analysis import BlockInfo
+from autosched.sketch.analysis import BlockInfo, used_axes
+from autosched.sketch.decisions import TileSpec
 from autosched.sketch.rules.default import row_group, schedule_group
 from autosched.sketch.rules.inline import stays_small
 from autosched.sketch.rules.tile_defaults import lanes_of
@@ -15,6 +17,9 @@ from autosched.target import Target
 from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import walk
 from autosched.tir.nodes import Iter
+
+MOST_TILES = 4
+"""Tiles of which each computes arithmetic again; for so many it is done once, at the root."""
 
 
 class ComputeLocation:
@@ -41,6 +46,7 @@ class ComputeLocation:
         found: list[State] = []
         nests = [state.nest_of(c) for c in info.consumers]
         fixed = any(n is not None and n.fixed for n in nests)
+        often = False
         small = all(stays_small(info, blocks[c]) for c in info.consumers)
         if info.is_cheap and small and not fixed:
             schedule = state.fork()
@@ -55,9 +61,11 @@ class ComputeLocation:
                 stored = stored or computes_again(info, consumer, state.target)
                 stored = stored or reads_groups(info, consumer)
                 found.insert(0 if stored else len(found), at_tile)
+                often = stored and info.cost > 0 and tiles_of(info, consumer, state) >= MOST_TILES
         group, rows = row_group(block, blocks, state.handled)
         root = schedule_group(state, blocks, group, rows, stream=False)
-        return [*found, replace(root, choices=(*root.choices, f"{block}.root"))]
+        root = replace(root, choices=(*root.choices, f"{block}.root"))
+        return [root, *found] if often else [*found, root]
 
     def _at_tile(self, state: State, block: str, nest: TiledNest) -> State | None:
         schedule = state.fork()
@@ -70,6 +78,15 @@ class ComputeLocation:
         own = schedule.get_loops(copy)[-before:]
         schedule.vectorize(own[-1])
         return state.advance(schedule, (block,), choice=f"{block}.thread")
+
+
+def tiles_of(info: BlockInfo, consumer: BlockInfo, state: State) -> int:
+    """Default tiles of a tiled block that read the same element of a block."""
+    written = info.block.writes[0].buffer
+    used = {v for a in consumer.block.reads if a.buffer is written for v in used_axes(a)}
+    apart = {a.var.name for a in consumer.spatial if id(a.var) not in used}
+    specs = (s for s in state.specs if isinstance(s, TileSpec) and s.block == consumer.name)
+    return prod(-(-s.extent // prod(s.default)) for s in specs if s.axis in apart)
 
 
 def computes_again(info: BlockInfo, consumer: BlockInfo, target: Target) -> bool:
