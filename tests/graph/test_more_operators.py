@@ -9,7 +9,7 @@ import pytest
 from graph_models import node_model, reference
 from onnx import helper, numpy_helper
 
-from autosched import graph
+from autosched import graph, te
 
 RNG = np.random.default_rng(1)
 
@@ -100,6 +100,17 @@ def test_compiled_grid_sample(mode: str, padding: str, align_corners: int) -> No
                                        mode=mode)  # fmt: skip
         (want,) = reference(proto, *arrays)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_grid_sample_of_any_size() -> None:
+    """Evaluated for sizes that are known only then, in float64: a corner in the middle."""
+    n = te.var("n")
+    x, g = graph.var("x", (1, 1, n, 2)), graph.var("g", (1, 1, 1, 2))
+    module = graph.module(main=graph.function([x, g], graph.op.grid_sample(x, g, align_corners=1)))
+    for rows in (2, 5):
+        image = floats(1, 1, rows, 2)
+        place = np.array([[[[1, -1]]]], "f4")
+        assert graph.evaluate(module, "main", image, place) == image[0, 0, 0, 1]
 
 
 def _widened(x: np.ndarray, grid: np.ndarray, align_corners: int) -> list[np.ndarray]:

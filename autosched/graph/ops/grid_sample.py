@@ -37,29 +37,32 @@ def grid_sample(
         raise Unsupported(
             f"x has rank {len(x.shape)} and grid {len(grid.shape)}; expected the same, from 3"
         )
-    given = [grid.shape[0], grid.shape[-1]]
-    if given != [x.shape[0], rank]:
+    pairs = (grid.shape[0], x.shape[0]), (grid.shape[-1], rank)
+    if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
         raise Unsupported(
             f"grid has shape {tuple(grid.shape)}; expected {x.shape[0]} first and {rank} last"
         )
     kind = _kind(mode, padding_mode, rank)
     # A place of a short axis is known to 6e-5 of an element in float32, as the grid is.
-    exact = {x.dtype, grid.dtype} <= _SINGLE and max(x.shape[2:]) <= EXACT_EXTENT
+    short = all(isinstance(n, int) and n <= EXACT_EXTENT for n in x.shape[2:])
+    exact = {x.dtype, grid.dtype} <= _SINGLE and short
     dtype, index_dtype = ("float32", "int32") if exact else ("float64", "int64")
 
     def taps(n: Any, at: Sequence[Any], d: int) -> Iterator[tuple[Any, Any, Any]]:
         """Index, weight and whether it is inside, of each neighbour along axis d."""
-        extent, g = x.shape[2 + d], te.cast(grid(n, *at, rank - 1 - d), dtype)
-        p = (g + 1.0) * 0.5 * float(extent - 1) if align_corners else (g + 1.0) * extent * 0.5 - 0.5
+        extent: Any = x.shape[2 + d]
+        g = te.cast(grid(n, *at, rank - 1 - d), dtype)
+        last = float(extent - 1) if isinstance(extent, int) else te.cast(extent, dtype) - 1.0
+        p = (g + 1.0) * 0.5 * last if align_corners else (g + 1.0) * 0.5 * (last + 1.0) - 0.5
         if kind != "cubic":
-            p = _padded(p, extent, padding_mode, bool(align_corners))
+            p = _padded(p, last, padding_mode, bool(align_corners))
         low = te.round(p) if kind == "nearest" else te.floor(p)
         for k in _NEIGHBOURS[kind]:
             i = low + float(k)
             weight = _weight_of(kind, te.abs(p - i), k)
-            inside = te.all(i >= 0.0, i <= float(extent - 1)) if padding_mode == "zeros" else None
+            inside = te.all(i >= 0.0, i <= last) if padding_mode == "zeros" else None
             if kind == "cubic":
-                i = _padded(i, extent, padding_mode, bool(align_corners))
+                i = _padded(i, last, padding_mode, bool(align_corners))
             yield te.max(te.min(te.cast(i, index_dtype), extent - 1), 0), weight, inside
 
     def element(n: Any, c: Any, *at: Any) -> Any:
@@ -86,15 +89,16 @@ def _kind(mode: str, padding_mode: str, rank: int) -> str:
     return kind
 
 
-def _padded(p: Any, extent: Any, padding_mode: str, align_corners: bool) -> Any:
-    """A place, brought into the image as the mode says."""
+def _padded(p: Any, last: Any, padding_mode: str, align_corners: bool) -> Any:
+    """A place, brought into the image, whose last element has the number `last`, as the mode
+    says."""
     if padding_mode == "border":
-        return te.max(te.min(p, float(extent - 1)), 0.0)
+        return te.max(te.min(p, last), 0.0)
     if padding_mode == "zeros":
         return p
-    low, wide = (0.0, float(extent - 1)) if align_corners else (-0.5, float(extent))
-    if wide == 0.0:
-        return te.const(0.0, p.dtype)
+    low, wide = (0.0, last) if align_corners else (-0.5, last + 1.0)
+    if align_corners:  # of one element no place is another
+        wide = max(last, 1.0) if isinstance(last, float) else te.max(last, 1.0)
     turned = p - low
     turned = turned - te.floor(turned * (0.5 / wide)) * (2 * wide)
     return te.min(turned, 2 * wide - turned) + low
