@@ -61,8 +61,8 @@ class Compilers:
         level: Level,
         keep: Callable[[Artifact], None] | None = None,
     ) -> Future[Artifact]:
-        """The object code to come, which `keep` is given first, in whatever thread made it; its
-        `result()` raises BuildError, and what `keep` raises."""
+        """The object code to come, which `keep` is given first, in whatever thread made it. Its
+        `result()` raises BuildError and what `keep` raises; without processes the call does."""
         if self._threads is not None:
             return self._threads.submit(self._compile, sources, target, level, keep)
         made: Future[Artifact] = Future()

@@ -17,11 +17,12 @@ _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def with_joined_axes(function: Function) -> Function:
-    """A primitive function of whose parameters those axes are one that lie one behind the other and
-    that every reader, a Reshape, has as parts of one."""
+    """Merge axes of parameters that lie one behind the other and that every reader reshapes as
+    parts of one axis. Constants keep theirs: what packs them beforehand is made for their shape."""
     params, joined = list(function.params), {}
+    constants = function.attr("constants", ())
     for n, p in enumerate(function.params):
-        made = _joined(p, function)
+        made = None if n in constants else _joined(p, function)
         if made is not None:
             params[n] = joined[id(p)] = Var(p.name, made)
     if not joined:
@@ -40,9 +41,9 @@ def with_joined_axes(function: Function) -> Function:
 
 
 def _joined(p: Var, function: Function) -> TensorType | None:
-    """The type of a parameter with axes that are one; None where none are."""
+    """The type of a parameter with merged axes; None where none are."""
     t = p.type
-    if not isinstance(t, TensorType) or not t.is_static or t.elements == 0:
+    if not isinstance(t, TensorType) or not t.is_static or t.elements == 0 or not t.known:
         return None
     if any(a is p for a in function.body.results):
         return None

@@ -116,7 +116,8 @@ def _check_moved(kernel: Kernel, wanted: Param, moved: Array) -> None:
     if moved.shape != wanted.shape or moved.dtype != array_dtype(wanted.dtype):
         raise BuildError(
             f"kernel {kernel.name} by {kernel.implementation}: its prepare function gave "
-            f"{moved.dtype.name} of the shape {moved.shape} where it gave {wanted.dtype} of the "
+            f"{moved.dtype.name} of the shape {moved.shape} where it gave "
+            f"{array_dtype(wanted.dtype).name} of the "
             f"shape {wanted.shape} for zeros; make both depend on nothing but the weight's shape "
             "and dtype"
         )

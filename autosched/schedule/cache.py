@@ -64,7 +64,8 @@ def cache_read(
         consumers: further blocks that read the same copy; it stands before the first of all.
 
     Returns the new program and the name of the copying block, to be placed by compute_at. Of a
-    buffer that is read from a later element on, only what is read is copied.
+    buffer that is read from a later element on, the copy is from the first to the last element
+    that is read.
 
     Legality: the blocks do not write the buffer, and all writers of it come before; the layout's
     digits of each dimension determine the index, which is affine where it is cut.

@@ -18,8 +18,9 @@ from autosched.tir.affine import Affine, same_int
 from autosched.tir.expr import walk
 from autosched.tir.nodes import Iter
 
-MOST_TILES = 4
-"""Tiles of which each computes arithmetic again; for so many it is done once, at the root."""
+MANY_TILES = 4
+"""Tiles that read the same element of a block with arithmetic, from which on it is computed once,
+at the root."""
 
 
 class ComputeLocation:
@@ -61,7 +62,7 @@ class ComputeLocation:
                 stored = stored or computes_again(info, consumer, state.target)
                 stored = stored or reads_groups(info, consumer)
                 found.insert(0 if stored else len(found), at_tile)
-                often = stored and info.cost > 0 and tiles_of(info, consumer, state) >= MOST_TILES
+                often = stored and info.cost > 0 and tiles_of(info, consumer, state) >= MANY_TILES
         group, rows = row_group(block, blocks, state.handled)
         root = schedule_group(state, blocks, group, rows, stream=False)
         root = replace(root, choices=(*root.choices, f"{block}.root"))

@@ -337,8 +337,9 @@ def _panel_dim(access: Access, axis: Iter, info: BlockInfo, prepared: bool) -> i
 
 
 def _is_bare(index: Affine | Expr, info: BlockInfo) -> bool:
-    """Whether an index is 0, an axis, or axes that number a dimension in turn, maybe from a later
-    element on and with gaps: `v0 * 96 + v1 + 32`, as of the second of three parts of each head."""
+    """Whether an index is a constant, an axis, or axes that number a dimension in turn, maybe from
+    a later element on and with gaps: `v0 * 96 + v1 + 32`, as of the second of three parts of each
+    head."""
     if not isinstance(index, Affine) or not isinstance(index.const, int) or index.const < 0:
         return False
     stride: Int = 1
