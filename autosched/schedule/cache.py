@@ -63,9 +63,7 @@ def cache_read(
             `autosched.schedule.layout`. None is the layout of the buffer.
         consumers: further blocks that read the same copy; it stands before the first of all.
 
-    Returns the new program and the name of the copying block, to be placed by compute_at. Of a
-    buffer that is read from a later element on, the copy is from the first to the last element
-    that is read.
+    Returns the new program and the name of the copying block, to be placed by compute_at.
 
     Legality: the blocks do not write the buffer, and all writers of it come before; the layout's
     digits of each dimension determine the index, which is affine where it is cut.
@@ -104,7 +102,7 @@ def cache_read(
     shared = _deepest(readers, writers_of(changed, old))
     parent = shared[-1].var if shared else None
     ranges = full(copier)
-    if shared or any(_is_offset(a) for s in readers for a in s.block.reads if a.buffer is copy):
+    if shared:
         axes = written_axes(copier, what)
         ranges = needed_ranges(changed, copier, axes, readers, len(shared))
     outer = {n.var: n.extent for n in shared}
@@ -114,12 +112,6 @@ def cache_read(
     check_written_first(result, [old], what)
     check_kinds(result, func)
     return result, name
-
-
-def _is_offset(access: Access) -> bool:
-    """Whether a read begins behind the first element of a dimension: of one part of several."""
-    affine = (i for i in access.indices if isinstance(i, Affine))
-    return any(isinstance(i.const, int) and i.const > 0 for i in affine)
 
 
 def _deepest(together: Sequence[Site], others: Sequence[Site]) -> tuple[For, ...]:
