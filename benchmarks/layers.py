@@ -11,9 +11,10 @@ float32 have a bias; with --precision bfloat16 both sides round what they multip
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -49,41 +50,65 @@ SCALE_IN, SCALE_OUT, ZERO = 0.02, 0.1, 128
 OPSET = 17
 
 
+class Layer(NamedTuple):
+    """A layer of one operator: `axis` of the weights is that of bias and scales."""
+
+    name: str
+    operator: str
+    shape: tuple[int, ...]
+    weights: tuple[int, ...]
+    axis: int
+    attributes: dict[str, Any]
+
+    @property
+    def columns(self) -> int:
+        """Elements of the bias."""
+        return self.weights[self.axis]
+
+    @property
+    def depth(self) -> int:
+        """Terms of a result."""
+        return prod(self.weights) // self.columns
+
+    def nodes(self, x: str, w: str, bias: str, y: str) -> list[onnx.NodeProto]:
+        """The operator with its bias, between these names."""
+        node = helper.make_node
+        if self.operator == "Conv":
+            return [node("Conv", [x, w, bias], [y], **self.attributes)]
+        return [node(self.operator, [x, w], ["p"]), node("Add", ["p", bias], [y])]
+
+
 def main() -> None:
     """Write the models and their inputs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dtype", choices=("uint8", "float32"), default="uint8")
     options = parser.parse_args()
-    folder = options.folder
-    write = _write if options.dtype == "uint8" else _write_float
-    folder.mkdir(parents=True, exist_ok=True)
+    write = _write_quantised if options.dtype == "uint8" else _write_float
+    options.folder.mkdir(parents=True, exist_ok=True)
+    layers = list(_layers())
+    for layer in layers:
+        write(options.folder / layer.name, layer)
+    print(f"{len(layers)} models in {options.folder}")
+
+
+def _layers() -> Iterator[Layer]:
     for n, k, m in MATMULS:
-        write(folder / f"matmul_{n}_{k}_{m}", "MatMul", (n, k), (k, m), 1, {})
+        yield Layer(f"matmul_{n}_{k}_{m}", "MatMul", (n, k), (k, m), 1, {})
     for size, ci, co, window, stride, groups in CONVS:
         half = window // 2
         attributes = {"strides": [stride] * 2, "pads": [half] * 4, "group": groups}
         name = f"conv_{size}_{ci}_{co}_k{window}_s{stride}_g{groups}"
         weights = (co, ci // groups, window, window)
-        write(folder / name, "Conv", (1, ci, size, size), weights, 0, attributes)
-    print(f"{len(MATMULS) + len(CONVS)} models in {folder}")
+        yield Layer(name, "Conv", (1, ci, size, size), weights, 0, attributes)
 
 
-def _write(
-    path: Path,
-    kind: str,
-    shape: tuple[int, ...],
-    weights: tuple[int, ...],
-    axis: int,
-    attributes: dict[str, Any],
-) -> None:
-    """One layer: `axis` of the weights is that of scales and bias."""
+def _write_quantised(path: Path, layer: Layer) -> None:
     rng = np.random.default_rng(len(path.name))
-    columns = weights[axis]
-    depth = int(np.prod(weights)) // columns
-    scale = rng.uniform(0.5, 1.0, columns).astype(np.float32) / (64 * depth**0.5)
+    columns, axis = layer.columns, layer.axis
+    scale = rng.uniform(0.5, 1.0, columns).astype(np.float32) / (64 * layer.depth**0.5)
     constants = {
-        "w": rng.integers(-127, 128, weights, np.int8),
+        "w": rng.integers(-127, 128, layer.weights, np.int8),
         "w_scale": scale,
         "w_zero": np.zeros(columns, np.int8),
         "x_scale": np.float32(SCALE_IN),
@@ -98,38 +123,20 @@ def _write(
         node("DequantizeLinear", ["x", "x_scale", "zero"], ["xf"]),
         node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wf"], axis=axis),
         node("DequantizeLinear", ["bias", "b_scale", "b_zero"], ["bf"], axis=0),
+        *layer.nodes("xf", "wf", "bf", "yf"),
+        node("QuantizeLinear", ["yf", "y_scale", "zero"], ["y"]),
     ]
-    if kind == "Conv":
-        nodes.append(node("Conv", ["xf", "wf", "bf"], ["yf"], **attributes))
-    else:
-        nodes += [node("MatMul", ["xf", "wf"], ["p"]), node("Add", ["p", "bf"], ["yf"])]
-    nodes.append(node("QuantizeLinear", ["yf", "y_scale", "zero"], ["y"]))
-    _store(path, nodes, constants, rng.integers(0, 256, shape, np.uint8))
+    _store(path, nodes, constants, rng.integers(0, 256, layer.shape, np.uint8))
 
 
-def _write_float(
-    path: Path,
-    kind: str,
-    shape: tuple[int, ...],
-    weights: tuple[int, ...],
-    axis: int,
-    attributes: dict[str, Any],
-) -> None:
-    """As `_write`, without a conversion."""
+def _write_float(path: Path, layer: Layer) -> None:
     rng = np.random.default_rng(len(path.name))
-    depth = int(np.prod(weights)) // weights[axis]
     constants = {
-        "w": (rng.standard_normal(weights) / depth**0.5).astype(np.float32),
-        "bias": rng.standard_normal(weights[axis]).astype(np.float32),
+        "w": (rng.standard_normal(layer.weights) / layer.depth**0.5).astype(np.float32),
+        "bias": rng.standard_normal(layer.columns).astype(np.float32),
     }
-    if kind == "Conv":
-        nodes = [helper.make_node("Conv", ["x", "w", "bias"], ["y"], **attributes)]
-    else:
-        nodes = [
-            helper.make_node("MatMul", ["x", "w"], ["p"]),
-            helper.make_node("Add", ["p", "bias"], ["y"]),
-        ]
-    _store(path, nodes, constants, rng.standard_normal(shape).astype(np.float32))
+    nodes = layer.nodes("x", "w", "bias", "y")
+    _store(path, nodes, constants, rng.standard_normal(layer.shape).astype(np.float32))
 
 
 def _store(
