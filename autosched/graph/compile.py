@@ -44,6 +44,11 @@ def compile_module(
     Unsupported and BuildError.
     """
     where = target if isinstance(target, Target) else Target(target)
+    if where.is_gpu:
+        raise Unsupported(
+            f"a whole model runs on a CPU, the target is {where}; expected an llvm target "
+            "(graph.extract_tasks gives the kernels of a model one by one, for GPUs too)"
+        )
     thread_count(threads, where.num_cores)
     if progress is not None and not callable(progress):
         raise ArgumentError(f"progress is {shown(progress)}; expected a function")

@@ -209,3 +209,12 @@ def test_padding_of_a_reshaped_input_divides_no_index(rng):
     assert "%" not in task.prim_func.script()
     (y,) = graph.build(module)(tokens)
     np.testing.assert_allclose(y, graph.evaluate(module, "main", tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_a_whole_model_is_refused_for_a_gpu_and_its_kernels_are_not():
+    x = graph.var("x", (8, 16))
+    module = graph.module(main=graph.function([x], graph.op.softmax(x)))
+    with pytest.raises(graph.Unsupported, match="runs on a CPU, the target is opencl"):
+        graph.build(module, target="opencl")
+    (task,) = graph.extract_tasks(module, "opencl")[0]
+    assert task.target.is_gpu
