@@ -9,7 +9,6 @@ elements for each block, in program order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +24,14 @@ from cost_model.roofline import roofline
 RAW = 12
 
 
-@lru_cache(maxsize=16)
 def evaluator_of(space: Space) -> Evaluator:
-    """The evaluator that all models of a space share: its tapes are recorded once."""
-    return Evaluator(space, lambda a: figures(a, space.target))
+    """The evaluator that all models of a space share: its tapes are recorded once, and kept while
+    the space is. A model is tuned in tens of spaces by turns."""
+    found: Evaluator | None = space.kept.get(Evaluator)
+    if found is None:
+        made = Evaluator(space, lambda a: figures(a, space.target))
+        found = space.kept.setdefault(Evaluator, made)
+    return found
 
 
 def figures(analysis: Analysis, target: Target) -> tuple[Sequence[Floats], Sequence[Floats]]:

@@ -9,10 +9,10 @@ rows by variant.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -126,6 +126,8 @@ class Space:
         if len(set(self.names)) != len(self.names):
             raise TuningError(f"two decisions of {func.name} share a name: {', '.join(self.names)}")
         self.column = {name: k for k, name in enumerate(self.names)}
+        self.kept: dict[Hashable, Any] = {}
+        """What others compute of the space and keep as long as it lives."""
         self.used: Mask = np.array(
             [[n in set(v.decision_names) for n in self.names] for v in self.variants],
             dtype=np.bool_,

@@ -268,6 +268,7 @@ class TaskScheduler:
                 state.dead = state.session.over or "its job has all its trials"
         except AutoschedError as e:
             state.dead = str(e).splitlines()[0]
+            table.note(f"{state.task.title}: {state.dead}")
             return
         best = state.session.best_trial_seconds()
         state.history.append(best)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from autosched.search.evolution import UNTOLD
 from autosched.tuning.models import XGBModel
 from autosched.tuning.policy import SketchPolicy
-from cost_model.dataset import dataset_of
+from cost_model.dataset import Dataset, dataset_of
 from records import TRIAL, Record
 
 if TYPE_CHECKING:
@@ -36,21 +40,33 @@ class Transfer:
         """The policy of a task of the scheduler."""
         own = self.recorded.get(task.workload_key, ())
         begin = min((r.created_at for r in own if r.kind == TRIAL), default=None)
-        trials: list[Record] = []
-        programs = {}
-        for state in self.states():
-            key = state.task.workload_key
-            if state.task is task:
-                continue
-            session = state.session
-            known = self.recorded.get(key, ()) if session is None else session.records.trials()
-            found = [
-                r for r in known if r.kind == TRIAL and (begin is None or r.created_at < begin)
-            ]
-            if found:
-                programs[key] = state.task.prim_func
-                trials += sorted(found, key=lambda r: (r.round, r.slot))
+        others = [s for s in self.states() if s.task is not task]
+        known = Dataset.concat(self._measured(s, begin) for s in others)
         model = XGBModel(self.seed)
-        if trials:
-            model.train(dataset_of(programs, trials)[0])
+        if len(known):
+            model.train(known)
         return SketchPolicy(task, model, seed=self.seed)
+
+    def _measured(self, state: TaskState, begin: datetime | None) -> Dataset:
+        """What was measured of a task: before `begin`, if given."""
+        key, session = state.task.workload_key, state.session
+        if session is None:  # recorded, and not resumed yet
+            found = _before(self.recorded.get(key, ()), begin)
+            found.sort(key=lambda r: (r.round, r.slot))
+            return dataset_of({key: state.task.prim_func}, found)[0]
+        before = {(r.round, r.slot) for r in _before(session.records.values(), begin)}
+        told = [
+            m
+            for place, m in sorted(session.measured.items())
+            if place in before and m.status not in UNTOLD
+        ]
+        if not told:
+            return Dataset.empty()
+        # The session's search has looked at all of them: no trace is replayed again.
+        population = session.space.population([(m.variant, dict(m.values)) for m in told])
+        return Dataset.of(session.space, population, np.array([m.seconds for m in told]), key)
+
+
+def _before(records: Iterable[Record], begin: datetime | None) -> list[Record]:
+    """The trials that were made before `begin`; all, if it is None."""
+    return [r for r in records if r.kind == TRIAL and (begin is None or r.created_at < begin)]
