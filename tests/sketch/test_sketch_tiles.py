@@ -9,6 +9,7 @@ import pytest
 from test_sketch_tensorize import apply, check_product, convolution, numbers, product_of
 
 from autosched import graph
+from autosched.codegen.build import build_artifact
 from autosched.codegen.llvm.listing import listing
 from autosched.lowering.lower import lower
 from autosched.script import parse_func
@@ -123,6 +124,15 @@ def test_code_for_a_server_that_is_not_here(rng):
     interpret(lower(small.func), arrays)
     want = arrays[0].astype("i8") @ arrays[1].astype("i8") + 1
     np.testing.assert_array_equal(arrays[-1], want)
+
+
+@pytest.mark.parametrize("sizes", [(13, 128, 1000, 1), (13, 64, 72, 3)])
+def test_tiles_that_hang_over_are_compiled(sizes):
+    """LLVM's O3 makes of the conditions what it crashes on, or runs out of tile registers by."""
+    _, func = convolution(*sizes)
+    schedule = default_schedule(func, WITH)
+    assert "_amx" in schedule.mod.script()
+    assert build_artifact(schedule.func, WITH, "full").code
 
 
 def test_short_sums_stay_with_vectors():

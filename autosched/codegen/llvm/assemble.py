@@ -4,7 +4,9 @@
 vectors, so promoting tiles to registers and removing redundant arithmetic is all that is left.
 "full" is LLVM's O3 without its loop unroller and vectorisers, which would undo the register tiles.
 Where it keeps more values than there are registers, it writes them to memory and reads them again:
-code that grows so is up to 2.7 times as slow, and "full" then gives what "search" does.
+code that grows so is up to 2.7 times as slow, and "full" then gives what "search" does. So it does
+for tile registers (AMX): O3 makes one store of two in different branches, and LLVM (22.1) crashes
+on the tile that comes from either; kernels with tiles are not faster by it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, Literal
 from autosched.codegen.llvm.one_lane import has_narrow_masked_stores, one_lane_stores
 from autosched.errors import BuildError
 from autosched.target import Target, initialize_llvm
+from autosched.tir.intrin_code import TILE
 
 Level = Literal["search", "full"]
 GROWTH = 1.2
@@ -36,6 +39,7 @@ class _Toolchain:
 
 def compile_ir(ir_text: str, target: Target, level: Level = "search") -> bytes:
     """Object file bytes, position independent. Raises BuildError: LLVM's message, the line."""
+    level = _level(ir_text, level)
     code = _object(ir_text, target, level)
     if level == "full":
         plain = _object(ir_text, target, "search")
@@ -45,6 +49,7 @@ def compile_ir(ir_text: str, target: Target, level: Level = "search") -> bytes:
 
 def assembly(ir_text: str, target: Target, level: Level = "search") -> str:
     """Assembly text of what `compile_ir` makes."""
+    level = _level(ir_text, level)
     if level == "full" and compile_ir(ir_text, target, level) != _object(ir_text, target, level):
         level = "search"
     tools, module = _optimise(ir_text, target, level)
@@ -59,7 +64,12 @@ def _object(ir_text: str, target: Target, level: Level) -> bytes:
 
 def optimised_ir(ir_text: str, target: Target, level: Level = "search") -> str:
     """The IR that is handed to instruction selection."""
-    return str(_optimise(ir_text, target, level)[1])
+    return str(_optimise(ir_text, target, _level(ir_text, level))[1])
+
+
+def _level(ir_text: str, level: Level) -> Level:
+    """What is asked for, or "search" for code with tile registers."""
+    return "search" if level == "full" and TILE in ir_text else level
 
 
 def _optimise(ir_text: str, target: Target, level: Level) -> tuple[_Toolchain, Any]:
