@@ -128,7 +128,8 @@ def var(name: str, shape: Sequence[Any], dtype: str = "float32") -> Value:
     listed(what, shape, (int, np.integer, Size, Expr), "ints and sizes of te.var", WorkloadError)
     if any(isinstance(n, (int, np.integer)) and n < 0 for n in shape):
         raise WorkloadError(f"{what} is {shown(shape)}; expected no extent below 0")
-    return Value(Var(name, TensorType(tuple(shape), dtype)))
+    sizes = tuple(int(n) if isinstance(n, np.integer) else n for n in shape)
+    return Value(Var(name, TensorType(sizes, dtype)))
 
 
 def const(value: Any, dtype: str | None = None) -> Const:

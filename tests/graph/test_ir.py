@@ -191,6 +191,11 @@ def test_arithmetic_on_values_calls_operators():
         bool(x < 1.0)
 
 
+def test_sizes_of_numpy_are_numbers():
+    x = graph.var("x", (np.int64(2), np.int32(3)))
+    assert graph.build(graph.module(main=graph.function([x], op.relu(x))))(np.ones((2, 3), "f4"))
+
+
 def test_a_function_of_unknown_variables_is_refused():
     x, y = graph.var("x", (4,)), graph.var("y", (4,))
     with pytest.raises(WorkloadError, match="uses the variable y"):

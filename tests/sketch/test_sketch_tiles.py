@@ -11,6 +11,8 @@ from test_sketch_tensorize import apply, check_product, convolution, numbers, pr
 from autosched import graph
 from autosched.codegen.build import build_artifact
 from autosched.codegen.llvm.listing import listing
+from autosched.graph import op, passes
+from autosched.graph.kernels import select
 from autosched.lowering.lower import lower
 from autosched.script import parse_func
 from autosched.search.evaluate import legal
@@ -124,6 +126,36 @@ def test_code_for_a_server_that_is_not_here(rng):
     interpret(lower(small.func), arrays)
     want = arrays[0].astype("i8") @ arrays[1].astype("i8") + 1
     np.testing.assert_array_equal(arrays[-1], want)
+
+
+def narrow(size: int, ci: int, co: int, window: int, group: int = 1, target: Target = WITH):
+    """What computes a convolution in bfloat16 on a target, and its program."""
+    w = graph.const(np.ones((co, ci // group, window, window), "f4"))
+    x = graph.var("x", (1, ci, size, size))
+    module = graph.module(main=graph.function([x], op.relu(op.conv(x, w, group=group))))
+    ready = passes.layout(passes.fuse(passes.bfloat16(module)))
+    groups = [f for f in ready.graphs.values() if f.is_primitive]
+    (found,) = [f for f in groups if "conv_sums" in f.script()]
+    chosen = select(found, target)
+    return chosen.implementation.name, chosen.func.script()
+
+
+def test_groups_whose_columns_are_whole_tiles():
+    assert "_amx" in narrow(9, 64, 128, 3, group=2)[1]
+
+
+def test_few_channels_are_products_of_float32():
+    """Three terms would leave most of a tile empty, and products of vectors are slow there."""
+    assert narrow(9, 3, 64, 3)[0] == "conv_sums.float"
+    assert narrow(9, 3, 64, 3, target=WITHOUT)[0] == "conv_sums.direct"
+
+
+def test_rows_of_pixels_share_a_panel_of_many_weights():
+    """Seven rows of seven pixels read 4 MB of weights twice, not seven times."""
+    _, func = convolution(7, 512, 512, 3, pads=(1, 1, 1, 1))
+    (made,) = [v for v in generate_space(func, WITH).variants if "amx+pad.thread" in v.name]
+    tiles = {s.axis: s.default for s in made.decisions}
+    assert (tiles["vx"], tiles["vc"]) == ((1, 2, 4), (1, 4, 1))
 
 
 @pytest.mark.parametrize("sizes", [(13, 128, 1000, 1), (13, 64, 72, 3)])

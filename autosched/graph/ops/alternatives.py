@@ -206,6 +206,13 @@ def conv_sums_wide(
     return conv_sums(stage(x.shape, _cast(x, w.dtype), "wide"), w, around, **attrs)
 
 
+def conv_sums_float(
+    x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any
+) -> Any:
+    """`conv_sums` of bfloat16 as products of float32, which are the same numbers; w is float32."""
+    return conv(View(x.shape, w.dtype, _cast(x, w.dtype), "wide"), w, None, **attrs)
+
+
 def _cast(x: TensorLike, dtype: str) -> Callable[..., Any]:
     return lambda *at: te.cast(x(*at), dtype)
 
@@ -248,6 +255,10 @@ MOST_JOINED = 4
 WORTH_JOINING = range(4, 33)
 """Channels a group of which more than two groups may be joined: with fewer there are few products,
 with more too many with zeros."""
+
+
+SHALLOW = range(2, 9)
+"""Channels of an image that leave most of a tile's 32 terms empty."""
 
 
 def _joined(
@@ -302,6 +313,16 @@ def conv_sums_strategy(
         if n is not None:
             prepare = {1: by_joined_groups(group, n)}
             s.add(sums_groups, name="conv_sums.groups", plevel=12, prepare=prepare)
+    if "bfloat16" in (data.dtype, weight.dtype):
+        # Processors with tiles have slow products of vectors, and few terms fill no tile.
+        few = "amx-bf16" in target.features and group == 1 and weight.shape[1] in SHALLOW
+        s.add(
+            conv_sums_float,
+            name="conv_sums.float",
+            plevel=12 if few else 6,
+            prepare={1: dtypes.to_float32},
+        )
+        return
     if not _is_wider_faster(data, weight, target):
         return
     pixels = data.shape[2:]

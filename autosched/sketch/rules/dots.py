@@ -18,6 +18,8 @@ TILE_COST = 10
 """What a product of tiles costs besides its rows, in rows: loads of tiles."""
 DOT_COST = 0.25
 """What an intrinsic on vectors costs, in rows of a tile."""
+SLOW_DOT = 4
+"""Times that for bfloat16: processors with tiles do a fourth as many of these as of bytes."""
 TOO_SLOW = 2
 """Times as slow as on vectors at which tiles are no choice."""
 
@@ -57,8 +59,7 @@ def dots_of(info: BlockInfo, target: Target) -> tuple[Dot, ...]:
     for intrin in TensorIntrin.all():
         if intrin.features and intrin.features <= target.features:
             vectors += _fits(info, intrin, column)
-            if info.writes_identity:
-                tiles += _tiles(info, intrin, column)
+            tiles += _tiles(info, intrin, column)
     best = max(vectors, key=lambda d: d.lanes * d.group, default=None)
     tile = min(tiles, key=_cost, default=None)
     if tile is None or best is None:
@@ -74,8 +75,7 @@ def _fits(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
     if len(more) != 1 or [i.kind for i in intrin.block.iters] != ["spatial", "reduce"]:
         return []
     sizes = int(lane.extent), int(more[0].extent)
-    # Where results of another axis follow in memory, columns cannot run on.
-    if not info.writes_identity and extent_of(column) % sizes[0]:
+    if not _ends_whole(info, column, sizes[0]):
         return []
     found = []
     for panel, row in _pairs(info, intrin, column, sizes, sizes[1:]):
@@ -84,6 +84,12 @@ def _fits(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
         if term is not None:
             found.append(Dot(intrin, column, term, *sizes, sizes[1], panel, row))
     return found
+
+
+def _ends_whole(info: BlockInfo, column: Iter, lanes: int) -> bool:
+    """Whether columns may be taken so many at a time: where results of another axis follow in
+    memory, they cannot run on."""
+    return info.writes_identity or extent_of(column) % lanes == 0
 
 
 def _tiles(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
@@ -95,9 +101,11 @@ def _tiles(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
     terms = group * near
     found = []
     shapes = (group, lane, near), (int(intrin.loops[0].extent), terms)
+    if not _ends_whole(info, column, lane):
+        return []
     for panel, row in _pairs(info, intrin, column, *shapes):
         along, other = (info.block.reads[n] for n in (panel, row))
-        term = _term(info, along, other)
+        term = _term(info, along, other, terms)
         if term is None:
             continue
         for across in info.spatial:
@@ -131,10 +139,10 @@ def _rows(other: Access, axis: Iter) -> int:
 
 
 def _cost(dot: Dot) -> float:
-    """What the products of all columns and terms cost, a row of results."""
+    """What the products of all columns and terms cost, a row of results, where there are tiles."""
     calls = -(-extent_of(dot.column) // dot.lanes) * -(-extent_of(dot.term) // dot.group)
     if dot.across is None:
-        return calls * DOT_COST
+        return calls * DOT_COST * (SLOW_DOT if dot.near == 2 else 1)
     extent = extent_of(dot.across)
     return calls * -(-extent // dot.rows) * (dot.rows + TILE_COST) / extent
 

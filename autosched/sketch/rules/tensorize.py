@@ -36,8 +36,6 @@ MAX_PANELS = 3
 """Of the columns of a group, for them to be no decision."""
 TILE_ACCUMULATORS = 4
 """Of eight tile registers: two of each operand go with them."""
-PAIRED_ROWS = 8
-"""Rows of pixels from which on two make a register tile, whatever hangs over."""
 MAX_TERMS = 512
 """Groups of terms between two loads and stores of the results in the default schedule."""
 
@@ -149,16 +147,26 @@ def _dividing(panels: int, most: int, rows: int, target: Target) -> int:
 
 
 def _tile_rows(info: BlockInfo, dot: Dot) -> dict[int, int]:
-    """Two tiles of rows, next to each other, or of two rows of pixels; one where neither is."""
+    """Tiles of rows, next to each other, or of as many rows of pixels: so many that what is loaded
+    and multiplied is least. One where there are neither."""
     assert dot.across is not None  # the caller has asked
-    if extent_of(dot.across) > dot.rows:
-        return {id(dot.across.var): 2}
     panel = used_axes(info.block.reads[dot.panel])
-    for axis in reversed(info.spatial):
-        extent = extent_of(axis)
-        if axis not in (dot.across, dot.column) and id(axis.var) not in panel and extent > 1:
-            return {id(axis.var): 2 if extent % 2 == 0 or extent >= PAIRED_ROWS else 1}
-    return {}
+    tiles = -(-extent_of(dot.across) // dot.rows)
+    found = dot.across
+    if tiles == 1:
+        others = [a for a in info.spatial if a not in (dot.across, dot.column)]
+        pixels = [a for a in others if id(a.var) not in panel and extent_of(a) > 1]
+        if not pixels:
+            return {}
+        found, tiles = pixels[-1], extent_of(pixels[-1])
+    panels = -(-extent_of(dot.column) // dot.lanes)
+
+    def cost(rows: int) -> int:
+        beside = min(TILE_ACCUMULATORS // rows, panels)
+        loads = dot.group // dot.near * beside + dot.rows * rows
+        return -(-tiles // rows) * -(-panels // beside) * (dot.rows * rows * beside + loads)
+
+    return {id(found.var): min(range(1, min(tiles, TILE_ACCUMULATORS) + 1), key=cost)}
 
 
 def _operands(
