@@ -316,12 +316,8 @@ def conv_sums_strategy(
     if "bfloat16" in (data.dtype, weight.dtype):
         # Processors with tiles have slow products of vectors, and few terms fill no tile.
         few = "amx-bf16" in target.features and group == 1 and weight.shape[1] in SHALLOW
-        s.add(
-            conv_sums_float,
-            name="conv_sums.float",
-            plevel=12 if few else 6,
-            prepare={1: dtypes.to_float32},
-        )
+        prepare = {1: dtypes.to_float32}
+        s.add(conv_sums_float, name="conv_sums.float", plevel=12, when=few, prepare=prepare)
         return
     if not _is_wider_faster(data, weight, target):
         return
