@@ -12,7 +12,7 @@ from autosched import graph
 from autosched.codegen.build import build_artifact
 from autosched.codegen.llvm.listing import listing
 from autosched.graph import op, passes
-from autosched.graph.kernels import select
+from autosched.graph.kernels import select, task_of
 from autosched.lowering.lower import lower
 from autosched.script import parse_func
 from autosched.search.evaluate import legal
@@ -142,6 +142,17 @@ def narrow(size: int, ci: int, co: int, window: int, group: int = 1, target: Tar
 
 def test_groups_whose_columns_are_whole_tiles():
     assert "_amx" in narrow(9, 64, 128, 3, group=2)[1]
+
+
+@pytest.mark.parametrize(("columns", "place"), [(768, "root"), (128, "thread")])
+def test_what_many_tiles_read_is_rounded_once(columns, place):
+    x, w = graph.var("x", (128, 512)), graph.const(np.ones((512, columns), "f4"))
+    module = graph.module(main=graph.function([x], op.relu(op.matmul(x, w))))
+    ready = passes.layout(passes.fuse(passes.bfloat16(module)))
+    (found,) = [f for f in ready.graphs.values() if f.is_primitive]
+    first = generate_space(task_of(found), WITH).variants[0].name
+    assert "_amx" in first
+    assert first.endswith(f"cast.{place}")
 
 
 def test_few_channels_are_products_of_float32():

@@ -86,7 +86,9 @@ def tiles_of(info: BlockInfo, consumer: BlockInfo, state: State) -> int:
     written = info.block.writes[0].buffer
     used = {v for a in consumer.block.reads if a.buffer is written for v in used_axes(a)}
     apart = {a.var.name for a in consumer.spatial if id(a.var) not in used}
-    specs = (s for s in state.specs if isinstance(s, TileSpec) and s.block == consumer.name)
+    tiles = (s for s in state.specs if isinstance(s, TileSpec))
+    # Those of a tensorised block are named after what it is made of, too: `conv.tiles`.
+    specs = (s for s in tiles if consumer.name in (s.block, s.block.rpartition(".")[0]))
     return prod(-(-s.extent // prod(s.default)) for s in specs if s.axis in apart)
 
 
