@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from test_sketch_tensorize import apply, check_product, convolution, numbers, product_of
 
-from autosched import graph
+from autosched import graph, te
 from autosched.codegen.build import build_artifact
 from autosched.codegen.llvm.listing import listing
 from autosched.graph import op, passes
 from autosched.graph.kernels import select, task_of
 from autosched.lowering.lower import lower
+from autosched.runtime.function import Function
 from autosched.script import parse_func
 from autosched.search.evaluate import legal
 from autosched.sketch.default import default_schedule
@@ -142,6 +143,41 @@ def narrow(size: int, ci: int, co: int, window: int, group: int = 1, target: Tar
 
 def test_groups_whose_columns_are_whole_tiles():
     assert "_amx" in narrow(9, 64, 128, 3, group=2)[1]
+
+
+def grouped_rows(rows: int):
+    """Two products, one below the other in the result, and what follows."""
+    a = te.placeholder((2, rows, 64), name="A", dtype="uint8")
+    b = te.placeholder((2, 64, 16), name="B", dtype="int8")
+    k = te.reduce_axis((0, 64), name="k")
+
+    def value(i, j):
+        x, y = a[i // rows, i % rows, k], b[i // rows, k, j]
+        return te.sum(x.astype("int32") * y.astype("int32"), axis=k)
+
+    c = te.compute((2 * rows, 16), value, name="C")
+    return te.create_prim_func([a, b, te.compute(c.shape, lambda i, j: c[i, j] + 1, name="D")])
+
+
+@pytest.mark.parametrize(("rows", "tiled"), [(72, True), (18, True), (17, False)])
+def test_rows_of_groups(rows, tiled, rng):
+    """Rows of one group do not run on into those of the next."""
+    func = grouped_rows(rows)
+    assert any("_amx" in v.name for v in generate_space(func, WITH).variants) == tiled
+    a, b = numbers(rng, "uint8", (2, rows, 64)), numbers(rng, "int8", (2, 64, 16))
+    out = np.zeros((2 * rows, 16), "i4")
+    Function(build_artifact(default_schedule(func, HOST).func, HOST))(a, b, out)
+    np.testing.assert_array_equal(out.reshape(2, rows, 16), a.astype("i4") @ b.astype("i4") + 1)
+
+
+def test_panels_of_groups_leave_room_for_rows():
+    """Three panels a group and four rows would be twelve tiles of eight."""
+    w, x = np.ones((96, 64, 3, 3), "f4"), graph.var("x", (1, 128, 18, 18))
+    module = graph.module(main=graph.function([x], op.relu(op.conv(x, graph.const(w), group=2))))
+    ready = passes.layout(passes.fuse(passes.bfloat16(module)))
+    (found,) = [f for f in ready.graphs.values() if f.is_primitive and "sums" in f.script()]
+    assert select(found, WITH).func.script().count("T.unroll(3)") == 1
+    assert "T.unroll(4)" not in select(found, WITH).func.script()
 
 
 @pytest.mark.parametrize(("columns", "place"), [(768, "root"), (128, "thread")])

@@ -68,7 +68,8 @@ def optimised_ir(ir_text: str, target: Target, level: Level = "search") -> str:
 
 
 def _level(ir_text: str, level: Level) -> Level:
-    """What is asked for, or "search" for code with tile registers."""
+    """What is asked for, or "search" for a module with tile registers anywhere in it: an exported
+    model is one module."""
     return "search" if level == "full" and TILE in ir_text else level
 
 

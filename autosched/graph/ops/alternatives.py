@@ -206,10 +206,9 @@ def conv_sums_wide(
     return conv_sums(stage(x.shape, _cast(x, w.dtype), "wide"), w, around, **attrs)
 
 
-def conv_sums_float(
-    x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any
-) -> Any:
-    """`conv_sums` of bfloat16 as products of float32, which are the same numbers; w is float32."""
+def conv_sums_float(x: TensorLike, w: TensorLike, **attrs: Any) -> Any:
+    """`conv_sums` of bfloat16, padded with zeros, as products of float32, which are the same
+    numbers; w is float32."""
     return conv(View(x.shape, w.dtype, _cast(x, w.dtype), "wide"), w, None, **attrs)
 
 
@@ -299,7 +298,7 @@ def _is_exact(whole: Whole, data: Input, weight: Input) -> bool:
 def conv_sums_strategy(
     s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target
 ) -> None:
-    """Directly; by groups; in 16 bits; by Winograd's transform in integers."""
+    """Directly; by groups; in float32; in 16 bits; by Winograd's transform in integers."""
     s.add(conv_sums, name="conv_sums.direct", plevel=10)
     data, weight = inputs[:2]
     assert data is not None
@@ -314,8 +313,9 @@ def conv_sums_strategy(
             prepare = {1: by_joined_groups(group, n)}
             s.add(sums_groups, name="conv_sums.groups", plevel=12, prepare=prepare)
     if "bfloat16" in (data.dtype, weight.dtype):
-        # Processors with tiles have slow products of vectors, and few terms fill no tile.
+        # Few terms fill no tile, and products of vectors are slow (`sketch/rules/dots.py`).
         few = "amx-bf16" in target.features and group == 1 and weight.shape[1] in SHALLOW
+        few = few and not any(inputs[2:])
         prepare = {1: dtypes.to_float32}
         s.add(conv_sums_float, name="conv_sums.float", plevel=12, when=few, prepare=prepare)
         return

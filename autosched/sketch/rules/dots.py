@@ -98,18 +98,19 @@ def _tiles(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
     if kind is None:
         return []
     *_, lane, group, near = (int(x.extent) for x in intrin.loops)
+    if not _ends_whole(info, column, lane):
+        return []
     terms = group * near
     found = []
     shapes = (group, lane, near), (int(intrin.loops[0].extent), terms)
-    if not _ends_whole(info, column, lane):
-        return []
     for panel, row in _pairs(info, intrin, column, *shapes):
         along, other = (info.block.reads[n] for n in (panel, row))
         term = _term(info, along, other, terms)
         if term is None:
             continue
         for across in info.spatial:
-            rows = _rows(other, across) if _moves(info, along, other, column, across) else 0
+            moves = _moves(info, along, other, column, across)
+            rows = _rows(info, other, across) if moves else 0
             if rows:
                 made = TensorIntrin.get(name_of(kind, rows))
                 found.append(Dot(made, column, term, lane, terms, near, panel, row, across, rows))
@@ -130,11 +131,12 @@ def _moves(info: BlockInfo, along: Access, other: Access, column: Iter, axis: It
     return True
 
 
-def _rows(other: Access, axis: Iter) -> int:
+def _rows(info: BlockInfo, other: Access, axis: Iter) -> int:
     """Rows of a tile: of numbers that divide, or of all where the axis can run on over zeros, the
     one that costs least; 0 if there is none."""
     extent = extent_of(axis)
-    whole = [n for n in range(2, ROWS + 1) if _indexes(other, axis) or extent % n == 0]
+    own = _indexes(other, axis) and axis_dim(info.block.writes[0], axis) is not None
+    whole = [n for n in range(2, ROWS + 1) if own or extent % n == 0]
     return min(whole, key=lambda n: (-(-extent // n) * (n + TILE_COST), -n), default=0)
 
 
@@ -142,7 +144,8 @@ def _cost(dot: Dot) -> float:
     """What the products of all columns and terms cost, a row of results, where there are tiles."""
     calls = -(-extent_of(dot.column) // dot.lanes) * -(-extent_of(dot.term) // dot.group)
     if dot.across is None:
-        return calls * DOT_COST * (SLOW_DOT if dot.near == 2 else 1)
+        slow = dot.intrin.block.reads[0].buffer.dtype == "bfloat16"
+        return calls * DOT_COST * (SLOW_DOT if slow else 1)
     extent = extent_of(dot.across)
     return calls * -(-extent // dot.rows) * (dot.rows + TILE_COST) / extent
 
@@ -167,17 +170,14 @@ def _pairs(
             yield panel[0], row[0]
 
 
-def _term(info: BlockInfo, along: Access, other: Access, group: int | None = None) -> Iter | None:
-    """The reduction axis whose terms are added at once; with `group`, also one that runs over a
-    part of the last dimension, in whole groups of terms."""
+def _term(info: BlockInfo, along: Access, other: Access, group: int) -> Iter | None:
+    """The reduction axis whose terms are added at once, `group` of them: one that runs over a whole
+    dimension, or, in whole groups, over a part of the last one."""
     terms = [
         a
         for a in info.reduce
         if _indexes(along, a)
-        and (
-            _indexes(other, a)
-            or (group is not None and extent_of(a) % group == 0 and _is_part(other, a))
-        )
+        and (_indexes(other, a) or (extent_of(a) % group == 0 and _is_part(other, a)))
     ]
     # Neighbours in memory need no copy; else the longest has least padding.
     return max(terms, key=lambda a: (is_last(other, a), int(a.extent)), default=None)

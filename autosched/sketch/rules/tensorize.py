@@ -12,6 +12,9 @@ moves the other operand (`dots.py`).
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
@@ -59,8 +62,11 @@ class Tensorize:
     def apply(self, state: State, block: str) -> list[State]:
         """The sketches."""
         blocks = state.blocks()
-        found = dots_of(blocks[block], state.target)
-        return [_sketch(state, block, blocks, dot) for dot in found]
+        found: list[State] = []
+        for dot in dots_of(blocks[block], state.target):
+            with suppress(ScheduleError):  # a consumer cannot follow tiles; other rules remain
+                found.append(_sketch(state, block, blocks, dot))
+        return found
 
 
 def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) -> State:
@@ -99,17 +105,14 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
     """Tile decisions: three factors of each spatial axis, two of a reduction axis; the column in
     panels, the term in groups."""
     tiles = dot.across is not None
-    last = info.block.writes[0].indices[-1]
-    assert isinstance(last, Affine)  # or it would have no vector axis
     label = f"{info.name}.{'tiles' if tiles else 'dot'}"
     rows = _tile_rows(info, dot) if tiles else default_rows(info, target, dot.lanes)
     most = TILE_ACCUMULATORS if tiles else ACCUMULATORS
     taken = 1
     for n in rows.values():
         taken *= n
-    # What hangs over the end of a group's columns is the next group's: tiles of these are fixed.
     # Groups between tiles of their columns would be no axis of the result.
-    groups = [a for a in info.spatial if a is not dot.column and last.uses((a.var,))]
+    groups = _groups(info, dot)
     few = extent_of(dot.column) <= MAX_PANELS * dot.lanes
     undecided = [] if not groups else [dot.column] if few else [dot.column, *groups]
     found: list[TileSpec] = []
@@ -131,6 +134,20 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
         default = tiles_around(extent, inner, 4 if axis is dot.column else 8)
         found.append(TileSpec(label, name, names, extent, "rows", 1, default))
     return enough_tasks(found, 4 * target.num_cores)
+
+
+def _groups(info: BlockInfo, dot: Dot) -> list[Iter]:
+    """Axes that number results along with the columns. What hangs over the end of a group's columns
+    is the next group's, so tiles of these are fixed: `_beside`."""
+    last = info.block.writes[0].indices[-1]
+    assert isinstance(last, Affine)  # or it would have no vector axis
+    return [a for a in info.spatial if a is not dot.column and last.uses((a.var,))]
+
+
+def _beside(panels: int) -> int:
+    """Panels of a group that are next to each other in a register tile."""
+    fitting = (2, 3, 1)  # one of these divides
+    return panels if panels <= MAX_PANELS else next(n for n in fitting if panels % n == 0)
 
 
 def _dividing(panels: int, most: int, rows: int, target: Target) -> int:
@@ -160,13 +177,15 @@ def _tile_rows(info: BlockInfo, dot: Dot) -> dict[int, int]:
             return {}
         found, tiles = pixels[-1], extent_of(pixels[-1])
     panels = -(-extent_of(dot.column) // dot.lanes)
+    fixed = _beside(panels) if _groups(info, dot) else 0
+    most = TILE_ACCUMULATORS // max(fixed, 1)
 
     def cost(rows: int) -> int:
-        beside = min(TILE_ACCUMULATORS // rows, panels)
+        beside = fixed or min(TILE_ACCUMULATORS // rows, panels)
         loads = dot.group // dot.near * beside + dot.rows * rows
         return -(-tiles // rows) * -(-panels // beside) * (dot.rows * rows * beside + loads)
 
-    return {id(found.var): min(range(1, min(tiles, TILE_ACCUMULATORS) + 1), key=cost)}
+    return {id(found.var): min(range(1, min(tiles, most) + 1), key=cost)}
 
 
 def _operands(
@@ -254,10 +273,7 @@ def _tile(
             # First, so that what hangs over the end of the axis is whole tiles of the intrinsic.
             loop, last[axis.var.name] = schedule.split(loop, [None, whole])
         if spec is None and axis is dot.column:
-            panels = extent_of(axis) // dot.lanes
-            fitting = (2, 3, 1)  # one of these divides
-            inner = panels if panels <= MAX_PANELS else next(n for n in fitting if panels % n == 0)
-            around, loop = schedule.split(loop, [None, inner])
+            around, loop = schedule.split(loop, [None, _beside(extent_of(axis) // dot.lanes)])
             levels[3].append(around)
             levels[6].append(loop)
             continue

@@ -50,9 +50,9 @@ class Transfer:
     def _measured(self, state: TaskState, begin: datetime | None) -> Dataset:
         """What was measured of a task: before `begin`, if given."""
         key, session = state.task.workload_key, state.session
-        if session is None:  # recorded, and not resumed yet
-            found = _before(self.recorded.get(key, ()), begin)
-            found.sort(key=lambda r: (r.round, r.slot))
+        if session is None or not session.measured:  # recorded, and not resumed yet, or complete
+            known = self.recorded.get(key, ()) if session is None else session.records.values()
+            found = sorted(_before(known, begin), key=lambda r: (r.round, r.slot))
             return dataset_of({key: state.task.prim_func}, found)[0]
         before = {(r.round, r.slot) for r in _before(session.records.values(), begin)}
         told = [
