@@ -12,8 +12,6 @@ moves the other operand (`dots.py`).
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
@@ -62,15 +60,13 @@ class Tensorize:
     def apply(self, state: State, block: str) -> list[State]:
         """The sketches."""
         blocks = state.blocks()
-        found: list[State] = []
-        for dot in dots_of(blocks[block], state.target):
-            with suppress(ScheduleError):  # a consumer cannot follow tiles; other rules remain
-                found.append(_sketch(state, block, blocks, dot))
-        return found
+        found = dots_of(blocks[block], state.target)
+        sketches = (_sketch(state, block, blocks, dot) for dot in found)
+        return [s for s in sketches if s is not None]
 
 
-def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) -> State:
-    """The sketch of one intrinsic."""
+def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) -> State | None:
+    """The sketch of one intrinsic; None where what follows cannot be computed tile by tile."""
     info = blocks[block]
     schedule = state.fork()
     specs = dot_specs(info, dot, state.target)
@@ -84,7 +80,10 @@ def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) ->
     )
     panel, own = _operands(schedule, root, info, dot, blocks)
     outer, inner, unrolled, first = _tile(schedule, root, info, dot, specs)
-    schedule.reverse_compute_at(copy, inner)
+    try:
+        schedule.reverse_compute_at(copy, inner)
+    except ScheduleError:
+        return None  # its elements of one tile lie among those of another; other rules remain
     *_, last = schedule.get_loops(copy)
     _, vector = schedule.split(last, [None, 2 * dot.lanes])
     schedule.tensorize(first, dot.intrin.name)
