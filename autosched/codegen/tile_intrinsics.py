@@ -1,7 +1,8 @@
 """The tensor intrinsics on tile registers (AMX): up to 16 rows by 16 columns by 64 bytes of terms.
 
-There is one for each number of rows, since a product takes as many cycles as it has rows. Those of
-16 are registered; the others are made when they are asked for by name.
+There is one for each number of rows, since a product takes as many cycles as it has rows, and of
+terms, so that operands of fewer are read as they lie. The largest are registered; the others are
+made when they are asked for by name.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from functools import cache
 
 from autosched.tir.intrin import TensorIntrin, intrin_of
 
-ROWS, COLUMNS = 16, 16
-"""The most rows of a tile, and results in a row."""
+ROWS, COLUMNS, GROUPS = 16, 16, 16
+"""The most rows of a tile, results in a row, and groups of terms, of 4 bytes each."""
 KINDS = {
     "u8s8s32": ("uint8", "int8", "int32", 4, "tdpbusd", "amx-int8"),
     "s8s8s32": ("int8", "int8", "int32", 4, "tdpbssd", "amx-int8"),
@@ -23,16 +24,16 @@ KINDS = {
 """dtypes of both operands and of the sums, terms in 4 bytes, instruction, feature. Sums of bytes
 wrap in int32. Of bfloat16 they round after each of two products, and subnormal operands and results
 count as 0."""
-_NAME = re.compile(r"dot_(\d+)x16x(?:64|32)_(\w+)_amx")
+_NAME = re.compile(r"dot_(\d+)x16x(\d+)_(\w+)_amx")
 
 
-def name_of(kind: str, rows: int = ROWS) -> str:
-    """The intrinsic of a kind that makes so many rows."""
-    return f"dot_{rows}x{COLUMNS}x{16 * KINDS[kind][3]}_{kind}_amx"
+def name_of(kind: str, rows: int = ROWS, groups: int = GROUPS) -> str:
+    """The intrinsic of a kind that makes so many rows of sums of so many groups of terms."""
+    return f"dot_{rows}x{COLUMNS}x{groups * KINDS[kind][3]}_{kind}_amx"
 
 
 def kind_of(intrin: TensorIntrin) -> str | None:
-    """The kind of an intrinsic of the most rows; None of all others."""
+    """The kind of an intrinsic of the most rows and terms; None of all others."""
     return next((kind for kind in KINDS if intrin.name == name_of(kind)), None)
 
 
@@ -40,26 +41,29 @@ def kind_of(intrin: TensorIntrin) -> str | None:
 def made(name: str) -> TensorIntrin | None:
     """The intrinsic of that name; None if it is none of these."""
     found = _NAME.fullmatch(name)
-    if found is None or found[2] not in KINDS or not 1 < int(found[1]) <= ROWS:
+    if found is None or found[3] not in KINDS:
         return None
-    rows, kind = int(found[1]), found[2]
-    return intrin_of(name, *_parts(kind, rows)) if name == name_of(kind, rows) else None
+    rows, kind = int(found[1]), found[3]
+    groups = int(found[2]) // KINDS[kind][3]
+    if name != name_of(kind, rows, groups) or not 1 < rows <= ROWS or not 1 < groups <= GROUPS:
+        return None
+    return intrin_of(name, *_parts(kind, rows, groups))
 
 
-def _parts(kind: str, rows: int) -> tuple[str, str, tuple[str, str]]:
+def _parts(kind: str, rows: int, groups: int) -> tuple[str, str, tuple[str, str]]:
     """Meaning, implementation and features."""
     left, right, total, near, instruction, feature = KINDS[kind]
-    terms = 16 * near
+    terms = groups * near
     types = ", ".join(["x86_amx"] * 3)
     meaning = f"""
 @T.prim_func
-def dot(A: T.Buffer(({rows}, {terms}), "{left}"), B: T.Buffer((16, 16, {near}), "{right}"),
+def dot(A: T.Buffer(({rows}, {terms}), "{left}"), B: T.Buffer(({groups}, 16, {near}), "{right}"),
         C: T.Buffer(({rows}, 16), "{total}")):
-    for i, j, k, r in T.grid({rows}, 16, 16, {near}):
+    for i, j, k, r in T.grid({rows}, 16, {groups}, {near}):
         with T.block("dot"):
             vi = T.axis.spatial({rows}, i)
             vj = T.axis.spatial(16, j)
-            vk = T.axis.reduce(16, k)
+            vk = T.axis.reduce({groups}, k)
             vr = T.axis.reduce({near}, r)
             C[vi, vj] = C[vi, vj] + (
                 T.cast(A[vi, vk * {near} + vr], "{total}") * T.cast(B[vk, vj, vr], "{total}"))
@@ -68,7 +72,7 @@ def dot(A: T.Buffer(({rows}, {terms}), "{left}"), B: T.Buffer((16, 16, {near}), 
 declare x86_amx @llvm.x86.{instruction}.internal(i16, i16, i16, {types})
 define x86_amx @dot(x86_amx %A, x86_amx %B, x86_amx %C) {{
   %c = call x86_amx @llvm.x86.{instruction}.internal(
-    i16 {rows}, i16 64, i16 64, x86_amx %C, x86_amx %A, x86_amx %B)
+    i16 {rows}, i16 64, i16 {4 * groups}, x86_amx %C, x86_amx %A, x86_amx %B)
   ret x86_amx %c
 }}
 """
@@ -76,4 +80,4 @@ define x86_amx @dot(x86_amx %A, x86_amx %B, x86_amx %C) {{
 
 
 for _kind in KINDS:
-    TensorIntrin.register(name_of(_kind), *_parts(_kind, ROWS))
+    TensorIntrin.register(name_of(_kind), *_parts(_kind, ROWS, GROUPS))

@@ -197,12 +197,24 @@ def test_few_channels_are_products_of_float32():
     assert narrow(9, 3, 64, 3, target=WITHOUT)[0] == "conv_sums.direct"
 
 
+@pytest.mark.parametrize(
+    ("depth", "tile"), [(40, "16x16x40"), (48, "16x16x48"), (96, "16x16x48"), (80, "16x16x40"),
+                        (144, "16x16x48"), (208, "16x16x52"), (100, "16x16x64"), (68, "16x16x64")],
+)  # fmt: skip
+def test_terms_are_equal_parts_where_they_can_be(depth, tile, rng):
+    """Then none are added, and an operand is read as it lies."""
+    func = product_of("uint8", "int8", 16, 16, depth)
+    assert f"dot_{tile}_u8s8s32_amx" in default_schedule(func, WITH).mod.script()
+    if "amx-int8" in HOST.features:
+        check_product(default_schedule(func, HOST).func, func, rng)
+
+
 def test_rows_of_pixels_share_a_panel_of_many_weights():
     """Seven rows of seven pixels read 4 MB of weights twice, not seven times."""
     _, func = convolution(7, 512, 512, 3, pads=(1, 1, 1, 1))
     (made,) = [v for v in generate_space(func, WITH).variants if "amx+pad.thread" in v.name]
     tiles = {s.axis: s.default for s in made.decisions}
-    assert (tiles["vx"], tiles["vc"]) == ((1, 2, 4), (1, 4, 1))
+    assert (tiles["vy"], tiles["vc"]) == ((1, 2, 4), (1, 4, 1))
 
 
 @pytest.mark.parametrize("sizes", [(13, 128, 1000, 1), (13, 64, 72, 3)])

@@ -14,6 +14,7 @@ from autosched.graph.ops.conv import Window, biased, conv, convolved, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value, sums_of
 from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
+from autosched.graph.ops.window_rows import Row, by_rows, row_of, summed_by_rows
 from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
 from autosched.target import Target
@@ -23,7 +24,7 @@ Array = npt.NDArray[Any]
 LANES = 16
 
 
-def _window(x: TensorLike, kernel: Sequence[int], attrs: Mapping[str, Any]) -> Window:
+def _window(x: TensorLike | Input, kernel: Sequence[int], attrs: Mapping[str, Any]) -> Window:
     """The window of a convolution whose weight's shape does not tell it."""
     strides, dilations, pads = (attrs.get(name) for name in ("strides", "dilations", "pads"))
     return Window(x.shape[2:], kernel, strides, dilations, pads, attrs.get("auto_pad", "NOTSET"))
@@ -249,6 +250,31 @@ def by_joined_groups(group: int, joined: int) -> Callable[[Array], Array]:
     return prepare
 
 
+def sums_rows(kernel: Sequence[int], row: Row) -> Callable[..., Any]:
+    """`conv_sums` by rows of windows of this shape (`window_rows.py`); its w is transformed
+    beforehand."""
+
+    def compute(x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any) -> Any:
+        window, around = _window(x, kernel, attrs), padding_value(x, fill)
+        return summed_by_rows(x, w, window, row, around, sums_of(x))
+
+    return compute
+
+
+def _row(attrs: Any, data: Input, weight: Input, target: Target) -> Row | None:
+    """How a convolution is computed by rows of windows on the target's tiles; None where that is
+    no gain."""
+    kinds = {data.dtype, weight.dtype}
+    if attrs.group > 1 or not _known(data.shape[1:]):
+        return None
+    window = _window(data, attrs.kernel_shape, vars(attrs))
+    if kinds == {"bfloat16"} and "amx-bf16" in target.features:
+        return row_of(data.shape[1], window, 32, 2, finite=False)
+    if kinds <= {"uint8", "int8"} and "amx-int8" in target.features:
+        return row_of(data.shape[1], window, 64, 4, finite=True)
+    return None
+
+
 MOST_JOINED = 4
 """Groups: of products with so many joined all but a fourth are with zeros."""
 WORTH_JOINING = range(4, 33)
@@ -312,6 +338,10 @@ def conv_sums_strategy(
         if n is not None:
             prepare = {1: by_joined_groups(group, n)}
             s.add(sums_groups, name="conv_sums.groups", plevel=12, prepare=prepare)
+    row = _row(attrs, data, weight, target)
+    if row is not None:
+        compute, prepare = sums_rows(attrs.kernel_shape, row), {1: by_rows(row)}
+        s.add(compute, name="conv_sums.rows", plevel=14, prepare=prepare)
     if "bfloat16" in (data.dtype, weight.dtype):
         # Few terms fill no tile, and products of vectors are slow (`sketch/rules/dots.py`).
         few = "amx-bf16" in target.features and group == 1 and weight.shape[1] in SHALLOW

@@ -74,16 +74,20 @@ class Window:
             after.append(total - before[-1])
         return before, after
 
-    def padded(self, x: TensorLike, value: Any) -> TensorLike:
-        """`x` (N, C, spatial) with what the windows reach beyond it."""
+    @property
+    def beyond(self) -> list[Any]:
+        """What the windows reach beyond the ends."""
         need = [
             (o - 1) * s + self.reach(d) - n - b
             for d, (o, s, n, b) in enumerate(
                 zip(self.out, self.strides, self.spatial, self.before, strict=True)
             )
         ]
-        beyond = [max(n, 0) if isinstance(n, int) else self.after[d] for d, n in enumerate(need)]
-        return pad(x, [0, 0, *self.before], [0, 0, *beyond], value)
+        return [max(n, 0) if isinstance(n, int) else self.after[d] for d, n in enumerate(need)]
+
+    def padded(self, x: TensorLike, value: Any) -> TensorLike:
+        """`x` (N, C, spatial) with what the windows reach beyond it."""
+        return pad(x, [0, 0, *self.before], [0, 0, *self.beyond], value)
 
     def axes(self) -> list[Any]:
         """Reduction axes over the window."""

@@ -37,6 +37,8 @@ WINDOW = 4
 SQUARE = 64
 """Elements of a row that a thread turns into a column at once: a cache line of bytes, four of
 floats."""
+SHORT = 4
+"""Elements of a row that are no vector, where those of a column may be one."""
 LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
 """The known reducers: one operation each, on one value."""
 
@@ -103,7 +105,11 @@ def schedule_group(
     parallel = _cost(blocks, group) >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
     root_tasks: Sequence[LoopRV] = ()
-    for name in group:
+    turned = turned_row(info, rows) if len(group) == 1 else None
+    if turned is not None and _is_short(info):
+        outer = _along_columns(schedule, outer, own[group[0]][rows], turned, state.target)
+        own, turned = {}, None
+    for name in own:
         member = blocks[name]
         mine = row_specs(member, rows, state.target)
         state.declare(schedule, mine)
@@ -115,7 +121,6 @@ def schedule_group(
             outer, root_tasks = [*outer, *tasks], ()
         specs += mine
     if parallel:
-        turned = turned_row(info, rows) if len(group) == 1 else None
         if turned is not None:
             extents = [int(a.extent) for a in info.spatial[:rows]]
             cores = state.target.num_cores
@@ -135,14 +140,31 @@ def turned_row(info: BlockInfo, rows: int) -> int | None:
     if not info.is_injective:
         return None
     reads = [a for a in info.block.reads if a.indices]
-    last = [a.indices[-1] for a in reads]
-    variables = [i.single_var() if isinstance(i, Affine) else None for i in last]
     for n, axis in enumerate(info.spatial[:rows]):
-        if any(v is axis.var for v in variables) and all(
-            v is axis.var or not _uses(a, axis.var) for v, a in zip(variables, reads, strict=True)
-        ):
+        along = [is_contiguous(a, axis) for a in reads]
+        others = (a for a, near in zip(reads, along, strict=True) if not near)
+        if any(along) and not any(_uses(a, axis.var) for a in others):
             return n
     return None
+
+
+def _is_short(info: BlockInfo) -> bool:
+    """Whether rows are too short for vectors, such as the channels of an image."""
+    axis = info.vector_axis
+    return axis is not None and axis is info.spatial[-1] and int(axis.extent) <= SHORT
+
+
+def _along_columns(
+    schedule: Schedule, outer: list[LoopRV], row: LoopRV, turned: int, target: Target
+) -> list[LoopRV]:
+    """Vectors of a copy that turns columns into short rows run along what it reads, and store
+    element by element; returns the outer loops."""
+    loops = list(outer)
+    loops[turned], vector = schedule.split(outer[turned], [None, target.vector_bytes // 4])
+    schedule.reorder(*loops, row, vector)
+    schedule.unroll(row)
+    schedule.vectorize(vector)
+    return loops
 
 
 def _uses(access: Access, var: Var) -> bool:

@@ -10,7 +10,7 @@ from autosched.sketch.analysis import BlockInfo, axis_dim, used_axes
 from autosched.sketch.rules.default import is_contiguous
 from autosched.sketch.rules.tile_defaults import extent_of
 from autosched.target import Target
-from autosched.tir.affine import Affine, is_zero, same_int
+from autosched.tir.affine import Affine, is_zero
 from autosched.tir.intrin import TensorIntrin, operands
 from autosched.tir.nodes import Access, Iter
 
@@ -61,7 +61,8 @@ def dots_of(info: BlockInfo, target: Target) -> tuple[Dot, ...]:
             vectors += _fits(info, intrin, column)
             tiles += _tiles(info, intrin, column)
     best = max(vectors, key=lambda d: d.lanes * d.group, default=None)
-    tile = min(tiles, key=_cost, default=None)
+    # Of equals the last axis: its rows are the nearest in memory.
+    tile = min(reversed(tiles), key=_cost, default=None)
     if tile is None or best is None:
         return tuple(d for d in (tile, best) if d is not None)
     if _cost(tile) > TOO_SLOW * _cost(best):
@@ -100,21 +101,32 @@ def _tiles(info: BlockInfo, intrin: TensorIntrin, column: Iter) -> list[Dot]:
     *_, lane, group, near = (int(x.extent) for x in intrin.loops)
     if not _ends_whole(info, column, lane):
         return []
-    terms = group * near
     found = []
-    shapes = (group, lane, near), (int(intrin.loops[0].extent), terms)
+    shapes = (group, lane, near), (int(intrin.loops[0].extent), group * near)
     for panel, row in _pairs(info, intrin, column, *shapes):
         along, other = (info.block.reads[n] for n in (panel, row))
-        term = _term(info, along, other, terms)
+        term = _term(info, along, other, near)
         if term is None:
+            continue
+        groups = _groups(extent_of(term), group, near)
+        if not _indexes(other, term) and extent_of(term) % (groups * near):
             continue
         for across in info.spatial:
             moves = _moves(info, along, other, column, across)
             rows = _rows(info, other, across) if moves else 0
             if rows:
-                made = TensorIntrin.get(name_of(kind, rows))
+                made = TensorIntrin.get(name_of(kind, rows, groups))
+                terms = groups * near
                 found.append(Dot(made, column, term, lane, terms, near, panel, row, across, rows))
     return found
+
+
+def _groups(extent: int, most: int, near: int) -> int:
+    """Groups of terms of a product: as few products as of `most`, of equal parts of the terms if
+    they can be, since then nothing is added to them."""
+    products = -(-extent // (most * near))
+    whole, rest = divmod(extent, products * near)
+    return whole if rest == 0 and whole > 1 else most
 
 
 def _moves(info: BlockInfo, along: Access, other: Access, column: Iter, axis: Iter) -> bool:
@@ -190,13 +202,12 @@ def _indexes(access: Access, axis: Iter) -> bool:
 
 
 def _is_part(access: Access, axis: Iter) -> bool:
-    """Whether an axis numbers the elements of parts, such as groups of channels, that follow one
-    another along the last dimension."""
-    last, extent = access.indices[-1], extent_of(axis)
+    """Whether an axis numbers the elements of parts of the last dimension at equal distances:
+    groups of channels, which follow one another, or windows, which overlap."""
+    last = access.indices[-1]
     if not isinstance(last, Affine) or not is_contiguous(access, axis) or not is_zero(last.const):
         return False
-    others = [v for v in last.variables() if v is not axis.var]
-    return all(same_int(last.coefficient(v), extent) for v in others) and len(others) == 1
+    return len([v for v in last.variables() if v is not axis.var]) == 1
 
 
 def is_last(access: Access, axis: Iter) -> bool:
