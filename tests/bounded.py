@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hypothesis.errors import UnsatisfiedAssumption
+
 capture: Any = None
 """pytest's own holder of the standard streams; set by conftest.py."""
 
@@ -46,6 +48,8 @@ class Budget:
             return
         try:
             check(*args)
+        except UnsatisfiedAssumption:
+            raise  # no example after all
         except BaseException:
             self._end = math.inf
             raise

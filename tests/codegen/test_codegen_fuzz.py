@@ -43,7 +43,7 @@ def test_random_schedules(program: list[int], trace: list[list[int]], seed: int)
     compare(program, trace, seed)
 
 
-MANY = Budget(150)
+MANY = Budget(75)
 
 
 @pytest.mark.long

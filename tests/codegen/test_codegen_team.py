@@ -353,7 +353,7 @@ def test_random_programs(program: list[int], trace: list[list[int]], seed: int) 
     compare(fuzz.random_program(program), trace, seed)
 
 
-MANY = Budget(150)
+MANY = Budget(75)
 
 
 @pytest.mark.long

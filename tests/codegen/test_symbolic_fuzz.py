@@ -65,7 +65,7 @@ def test_random_schedules(
     compare(program, trace, sizes, seed)
 
 
-MANY = Budget(150)
+MANY = Budget(75)
 
 
 @pytest.mark.long

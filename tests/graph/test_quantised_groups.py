@@ -205,3 +205,20 @@ def test_direct_sums_of_other_processors(cpu: str) -> None:
             model = graph.build(module, target=target, threads=1)
             want = sums(case, x, w, fill) - (LESS if fused else 0)
             np.testing.assert_array_equal(model(x)[0], want)
+
+
+@pytest.mark.parametrize(("channels", "group"), [(18, 3), (6, 2), (10, 5)])
+def test_shuffled_channels_in_no_whole_group_of_terms(channels: int, group: int) -> None:
+    """What shuffles them is written through two axes for one, and cannot be computed by the copy
+    that adds terms."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 255, (1, channels, 7, 6)).astype("u1")
+    w = rng.integers(-100, 100, (8, channels, 3, 3)).astype("i1")
+    var = graph.var("x", x.shape, "uint8")
+    parts = op.reshape(var, graph.const(np.array([1, group, channels // group, 7, 6])))
+    turned = op.transpose(parts, perm=[0, 2, 1, 3, 4])
+    shuffled = op.reshape(turned, graph.const(np.array(x.shape)))
+    made = op.autosched_conv_sums(shuffled, graph.const(w), pads=[1] * 4, dilations=[1, 2])
+    module = graph.module(main=graph.function([var], op.add(made, graph.const(np.int32(1)))))
+    want = graph.evaluate(module, "main", x)
+    np.testing.assert_array_equal(graph.build(module, target=HOST)(x)[0], want)

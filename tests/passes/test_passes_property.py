@@ -123,7 +123,7 @@ def test_results_stay(program: list[int], trace: list[int]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_results_stay_long() -> None:
-    budget = bounded.Budget(80)
+    budget = bounded.Budget(40)
 
     @settings(QUICK, max_examples=5_000)
     @given(PROGRAMS, TRACES)

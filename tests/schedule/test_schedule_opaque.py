@@ -18,7 +18,7 @@ from autosched.script import parse_func
 from autosched.tir.nodes import PrimFunc, inputs_of
 from autosched.tir.opaque import has_opaque
 
-RANDOM = Budget(60)
+RANDOM = Budget(30)
 IN_PLACE = """
 @T.prim_func
 def main(x: T.Buffer((6, 4), "int64"), y: T.Buffer((6, 4), "int64")):

@@ -29,7 +29,7 @@ QUICK = settings(
 LONG = settings(QUICK, max_examples=4000)
 RARE = [*MORE, *MORE, *ACTIONS]
 """Primitives that few schedules use, as often as all others."""
-RESULTS, POPULATIONS, RARES = Budget(100), Budget(100), Budget(30)
+RESULTS, POPULATIONS, RARES = Budget(50), Budget(50), Budget(15)
 
 
 def check_results(

@@ -29,7 +29,7 @@ TRACES = st.lists(NUMBERS, min_size=18, max_size=60)
 QUICK = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-BUDGET = Budget(100)
+BUDGET = Budget(50)
 
 
 @pytest.fixture(autouse=True, scope="module")

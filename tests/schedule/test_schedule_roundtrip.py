@@ -209,7 +209,7 @@ def test_found(seed: int) -> None:
 def test_random_loops_long() -> None:
     """Of spaces that are too large to enumerate, the rules on domains and reductions may fail to
     prove one in a thousand; every other text is read again."""
-    budget, tried, undecided = Budget(150), [], []
+    budget, tried, undecided = Budget(75), [], []
 
     def one(seed: int) -> None:
         tried.append(seed)

@@ -51,7 +51,7 @@ def test_random_schedules(program, size, trace):
     check(program(*size), trace)
 
 
-BUDGET = Budget(80)
+BUDGET = Budget(40)
 
 
 @pytest.mark.long

@@ -421,6 +421,6 @@ def test_random_writers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_random_writers_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = Budget(150)
+    budget = Budget(75)
     for seed in range(1000, 13000):
         budget.run(fuzz, seed, monkeypatch)

@@ -61,7 +61,7 @@ def test_random_tiled_programs(program: list[int], trace: list[list[int]]) -> No
     check_large(program, trace)
 
 
-SMALL, LARGE = Budget(80), Budget(80)
+SMALL, LARGE = Budget(40), Budget(40)
 
 
 @pytest.mark.long

@@ -99,7 +99,7 @@ def test_some_hundred_requests(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_ten_thousand_requests(tmp_path: Path) -> None:
-    found = run(tmp_path, "--max-examples", "180", seed=2)
-    assert found.total() >= 8_000
+def test_some_thousand_requests(tmp_path: Path) -> None:
+    found = run(tmp_path, "--max-examples", "80", seed=2)
+    assert found.total() >= 3_500
     assert found["5xx"] == 0

@@ -31,7 +31,7 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 LONG = settings(QUICK, max_examples=4000)
-BUDGET = Budget(100)
+BUDGET = Budget(50)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -234,7 +234,7 @@ def _operands(
 def _only_makers(row: Buffer, info: BlockInfo, blocks: dict[str, BlockInfo]) -> list[str]:
     """The block that computes an operand element by element for this block alone, if one does."""
     makers = [b for b in blocks.values() if any(w.buffer is row for w in b.block.writes)]
-    plain = all(b.is_injective and not b.is_output for b in makers)
+    plain = all(b.is_injective and b.writes_identity and not b.is_output for b in makers)
     alone = all(list(b.consumers) == [info.name] for b in makers)
     return [b.name for b in makers] if plain and alone and len(makers) == 1 else []
 
