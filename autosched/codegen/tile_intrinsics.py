@@ -24,7 +24,7 @@ KINDS = {
 """dtypes of both operands and of the sums, terms in 4 bytes, instruction, feature. Sums of bytes
 wrap in int32. Of bfloat16 they round after each of two products, and subnormal operands and results
 count as 0."""
-_NAME = re.compile(r"dot_(\d+)x16x(\d+)_(\w+)_amx")
+_NAME = re.compile(r"dot_(\d{1,2})x16x(\d{1,2})_(\w+)_amx")
 
 
 def name_of(kind: str, rows: int = ROWS, groups: int = GROUPS) -> str:

@@ -41,22 +41,26 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case(3, 16, (7, 7), Row(7, 3, 64), Row(7, 4, 28), (14, 15), (2, 2), pads=(3, 3, 3, 3)),
+    Case(3, 40, (7, 7), Row(7, 3, 64), Row(7, 4, 28), (14, 15), (2, 2), pads=(3, 3, 3, 3)),
     Case(16, 8, (3, 3), Row(3, 16, 64), Row(3, 16, 48), images=2),
-    Case(8, 20, (2, 3), Row(3, 8, 64), Row(3, 8, 24), dilations=(2, 1), pads=(0, 2, 3, 1)),
+    Case(8, 70, (2, 3), Row(3, 8, 64), Row(3, 8, 24), dilations=(2, 1), pads=(0, 2, 3, 1)),
     Case(1, 6, (5, 5), Row(5, 1, 64), Row(5, 2, 10), (2, 4), pads=(2, 2, 2, 2)),
-    Case(4, 3, (4, 4), None, Row(4, 4, 16), (16, 16), (4, 4), pads=(0, 0, 0, 0)),
-    Case(5, 16, (1, 7), Row(7, 5, 64), Row(7, 8, 56), (3, 8), pads=(0, 3, 0, 3)),
-    Case(12, 16, (5,), Row(5, 12, 64), Row(5, 12, 60), (16,), (1,), (1,), (2, 2)),
-    Case(6, 4, (2, 3, 4), Row(4, 6, 64), Row(4, 6, 24), (3, 4, 5), (1, 1, 1), (1, 1, 1), (1,) * 6),
-    Case(3, 16, (3, 3), None, None),
-    Case(8, 16, (3, 3), None, None, dilations=(1, 2), pads=(1, 2, 1, 2)),
-    Case(8, 16, (3, 3), None, None, size=(17, 19)),
-    Case(48, 16, (3, 3), None, None),
+    Case(4, 64, (4, 4), None, Row(4, 4, 16), (8, 16), (4, 4), pads=(0, 0, 0, 0)),
+    Case(5, 58, (1, 7), Row(7, 5, 64), Row(7, 8, 56), (1, 8), pads=(0, 3, 0, 3)),
+    Case(12, 80, (5,), Row(5, 12, 64), Row(5, 12, 60), (8,), (1,), (1,), (2, 2)),
+    Case(6, 17, (2, 3, 4), Row(4, 6, 64), Row(4, 6, 24), (3, 4, 5), (1, 1, 1), (1, 1, 1), (1,) * 6),
     Case(32, 8, (3, 3), Row(3, 32, 128), None),
+    Case(3, 96, (8, 8), None, Row(8, 3, 24), (32, 32), (8, 8), pads=(0, 0, 0, 0)),
+    Case(3, 64, (3, 3), None, None),
+    Case(8, 64, (3, 3), None, None, dilations=(1, 2), pads=(1, 2, 1, 2)),
+    Case(8, 64, (3, 3), None, None, size=(17, 19)),
+    Case(48, 64, (3, 3), None, None),
+    Case(3, 64, (7, 7), None, None, (20, 1), pads=(3, 3, 3, 3)),
+    Case(12, 24, (2, 2), None, None, strides=(2, 2), pads=(0, 0, 0, 0)),
 )
 """Strides, outer dilations, uneven pads, one and three axes, odd channels; and what stays apart:
-rows of few terms, inner dilations, results no tile divides, and no fewer products."""
+rows of few terms, inner dilations, results no tile divides, no fewer products, one column, and
+windows that share little of the copy."""
 TAKEN = [
     pytest.param(case, dtype, id=f"{dtype}-{n}")
     for n, case in enumerate(CASES)
@@ -125,8 +129,8 @@ def ways(module, target: Target):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_computed_by_rows(case: Case) -> None:
     window = window_of(case)
-    assert row_of(case.depth, window, 64, 4, finite=True) == case.of_bytes
-    assert row_of(case.depth, window, 32, 2, finite=False) == case.of_bfloat16
+    assert row_of(case.depth, case.filters, window, 64, 4, finite=True) == case.of_bytes
+    assert row_of(case.depth, case.filters, window, 32, 2, finite=False) == case.of_bfloat16
     for dtype, row in (("uint8", case.of_bytes), ("bfloat16", case.of_bfloat16)):
         module = given(case, dtype)[0]
         assert (NAME in ways(module, WITH)[1]) == (row is not None)

@@ -229,3 +229,20 @@ def test_tiles_that_hang_over_are_compiled(sizes):
 def test_short_sums_stay_with_vectors():
     """Three terms would leave 61 of 64 empty."""
     assert "_vnni" in default_schedule(product_of("uint8", "int8", 64, 64, 3), WITH).mod.script()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
+def test_windows_are_terms_where_nothing_else_is(dtype):
+    """Channels first: four taps lie side by side, but the 64 channels fill the tiles."""
+    x = te.placeholder((1, 64, 31, 31), name="x", dtype=dtype)
+    w = te.placeholder((64, 4, 4, 16), name="w", dtype="int8" if dtype == "uint8" else dtype)
+    c, ry, rx = (te.reduce_axis((0, n), name=a) for n, a in ((64, "c"), (4, "ry"), (4, "rx")))
+    total = "int32" if dtype == "uint8" else "float32"
+
+    def value(y, z, f):
+        data, weight = x[0, c, y + ry, z + rx], w[c, ry, rx, f]
+        return te.sum(te.cast(data, total) * te.cast(weight, total), axis=[c, ry, rx])
+
+    func = te.create_prim_func([x, w, te.compute((28, 28, 16), value, name="y")])
+    terms = 64 if dtype == "uint8" else 32
+    assert f"dot_14x16x{terms}_" in generate_space(func, WITH).variants[0].name

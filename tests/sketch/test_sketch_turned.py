@@ -80,3 +80,31 @@ def test_rows_that_another_operand_crosses_stay_parallel() -> None:
     scheduled = default_schedule(te.create_prim_func([x, z, s, total]), TARGET)
     loops = [scheduled.get(v) for v in scheduled.get_loops(scheduled.get_blocks()[0])]
     assert [x.kind for x in loops[:3]] == ["parallel"] * 3
+
+
+@pytest.mark.parametrize(
+    ("channels", "width", "padding", "columns"),
+    [(3, 40, 1, True), (3, 40, 0, False), (3, 9, 1, False), (8, 40, 1, False), (1, 40, 2, True)],
+)
+def test_short_rows_are_filled_along_columns(
+    channels: int, width: int, padding: int, columns: bool
+) -> None:
+    """Where conditions keep lanes from changing places, and columns fill vectors."""
+    x = te.placeholder((channels, 21, width), name="x")
+    high, wide = 21 + 2 * padding, width + 2 * padding
+
+    def value(y, z, k):
+        inside = te.all(y >= padding, y < 21 + padding, z >= padding, z < width + padding)
+        at = x[k, y - padding, z - padding]
+        return te.if_then_else(inside, at, 0.0) if padding else at
+
+    func = te.create_prim_func([x, te.compute((high, wide, channels), value)])
+    scheduled = default_schedule(func, TARGET)
+    loops = [scheduled.get(v) for v in scheduled.get_loops(scheduled.get_blocks()[0])]
+    assert [v.kind for v in loops[-2:]] == ["unrolled", "vectorized"] or not columns
+    assert any(v.kind == "unrolled" for v in loops) == columns
+    given = np.random.default_rng(0).standard_normal((channels, 21, width), np.float32)
+    out = np.zeros((high, wide, channels), np.float32)
+    at.build(scheduled, target=TARGET)(given, out)
+    around = ((0, 0), (padding, padding), (padding, padding))
+    np.testing.assert_array_equal(out, np.pad(given, around).transpose(1, 2, 0))

@@ -264,14 +264,14 @@ def sums_rows(kernel: Sequence[int], row: Row) -> Callable[..., Any]:
 def _row(attrs: Any, data: Input, weight: Input, target: Target) -> Row | None:
     """How a convolution is computed by rows of windows on the target's tiles; None where that is
     no gain."""
-    kinds = {data.dtype, weight.dtype}
+    kinds, filters = {data.dtype, weight.dtype}, weight.shape[0]
     if attrs.group > 1 or not _known(data.shape[1:]):
         return None
     window = _window(data, attrs.kernel_shape, vars(attrs))
     if kinds == {"bfloat16"} and "amx-bf16" in target.features:
-        return row_of(data.shape[1], window, 32, 2, finite=False)
+        return row_of(data.shape[1], filters, window, 32, 2, finite=False)
     if kinds <= {"uint8", "int8"} and "amx-int8" in target.features:
-        return row_of(data.shape[1], window, 64, 4, finite=True)
+        return row_of(data.shape[1], filters, window, 64, 4, finite=True)
     return None
 
 
@@ -324,7 +324,7 @@ def _is_exact(whole: Whole, data: Input, weight: Input) -> bool:
 def conv_sums_strategy(
     s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target
 ) -> None:
-    """Directly; by groups; in float32; in 16 bits; by Winograd's transform in integers."""
+    """Directly; by groups; by rows; in float32; in 16 bits; by Winograd's transform in integers."""
     s.add(conv_sums, name="conv_sums.direct", plevel=10)
     data, weight = inputs[:2]
     assert data is not None

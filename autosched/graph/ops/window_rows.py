@@ -24,8 +24,13 @@ FEWER = 0.75
 """Of the products by taps, that those by rows may be at most to be worth a copy of the input."""
 FULL = 0.3
 """Of a tile's terms, the part that a row must fill at least."""
+LONG = 16
+"""Channels from which on the copy moves whole vectors."""
+REUSE, REUSE_SHORT = 64, 400
+"""Products that an element of the copy goes into, from which on it pays: of bfloat16, long runs of
+channels and single ones, which are no axis of terms else; of a few channels of bytes."""
 TAPS = 16
-"""Of a window on a single channel, which is no axis of terms else, from which the copy pays."""
+"""Of a window on a single channel, from which on tiles pay."""
 TILED = range(4, 17)
 """Rows of a tile worth its loads."""
 
@@ -41,18 +46,22 @@ class Row(NamedTuple):
     terms: int
 
 
-def row_of(depth: int, window: Window, most: int, near: int, finite: bool) -> Row | None:
+def row_of(
+    depth: int, filters: int, window: Window, most: int, near: int, finite: bool
+) -> Row | None:
     """How to compute by rows with tiles of `most` terms in groups of `near`; None where that is
     no gain (measured in `docs/lab/low-precision-2026-11.md`). Where numbers may not be finite, what
     follows is not read: its product with 0 would be no 0."""
     *_, taps = window.kernel
     tiled = any(n % rows == 0 for n in window.out for rows in TILED)
-    if not tiled or window.dilations[-1] != 1:
+    if not tiled or window.dilations[-1] != 1 or window.spatial[-1] == 1:
+        return None
+    reuse = filters * prod(window.kernel) / prod(window.strides)
+    if reuse < (REUSE_SHORT if finite and 1 < depth < LONG else REUSE):
         return None
     products = -(-taps * depth // most)
     fewer = products <= FEWER * taps * -(-depth // most) and taps * depth >= FULL * most
-    single = depth == 1 and prod(window.kernel) >= TAPS
-    if not fewer and not single:
+    if not fewer and (depth > 1 or prod(window.kernel) < TAPS):
         return None
     if finite:
         return Row(taps, depth, products * most)
@@ -69,7 +78,7 @@ def summed_by_rows(
     (window without its last axis, terms, filters), of `by_rows`."""
     depth, step = row.depth, window.strides[-1]
     length = (window.out[-1] - 1) * step * depth + row.terms
-    # Of whole pixels, so that the copy's axis is two.
+    # Whole pixels, so that the copy's last axis splits into pixels and channels.
     lines = _lines(x, window, depth, -(-length // depth) * depth, fill)
 
     def element(n: Any, co: Any, *at: Any) -> Any:
@@ -112,7 +121,7 @@ def by_rows(row: Row) -> Callable[[Array], Array]:
         filters, depth, *kernel = weight.shape
         taps = np.moveaxis(weight, (1, 0), (-2, -1))  # window, C, M
         used = row.taps * row.depth
-        wide = np.zeros((*kernel[:-1], max(row.terms, used), filters), weight.dtype)
+        wide = np.zeros((*kernel[:-1], row.terms, filters), weight.dtype)
         wide[..., :used, :].reshape(*kernel, row.depth, filters)[..., :depth, :] = taps
         return wide
 

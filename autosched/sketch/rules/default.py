@@ -22,7 +22,7 @@ from autosched.sketch.state import State, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Var
+from autosched.tir.expr import Call, Var, walk
 from autosched.tir.nodes import Access, Iter
 
 PARALLEL_COST = 16384.0
@@ -87,6 +87,14 @@ def schedule_group(
     by_axis = axis_loops(schedule, root)
     schedule.reorder(*(by_axis[id(a)] for a in order))
     outer = [by_axis[id(a)] for a in info.spatial[:rows]]
+    parallel = _cost(blocks, group) >= PARALLEL_COST and state.target.num_cores > 1
+    column = None if len(group) > 1 or stream else _column(info, rows, state.target)
+    if column is not None:
+        row = by_axis[id(info.spatial[-1])]
+        for loop in _along_columns(schedule, outer, row, column, state.target):
+            if parallel:
+                schedule.parallel(loop)
+        return state.advance(schedule, tuple(group))
     for name in group[1:]:
         schedule.compute_at(schedule.get_block(name), outer[-1])
     own = {name: own_loops(schedule, blocks[name]) for name in group}
@@ -102,14 +110,9 @@ def schedule_group(
         for reduction in reductions:
             schedule.reverse_compute_at(schedule.get_block(reduction), around)
             own[reduction] = own_loops(schedule, blocks[reduction])
-    parallel = _cost(blocks, group) >= PARALLEL_COST and state.target.num_cores > 1
     count = prod(int(a.extent) for a in info.spatial[:rows])
     root_tasks: Sequence[LoopRV] = ()
-    turned = turned_row(info, rows) if len(group) == 1 else None
-    if turned is not None and _is_short(info):
-        outer = _along_columns(schedule, outer, own[group[0]][rows], turned, state.target)
-        own, turned = {}, None
-    for name in own:
+    for name in group:
         member = blocks[name]
         mine = row_specs(member, rows, state.target)
         state.declare(schedule, mine)
@@ -121,6 +124,7 @@ def schedule_group(
             outer, root_tasks = [*outer, *tasks], ()
         specs += mine
     if parallel:
+        turned = turned_row(info, rows) if len(group) == 1 else None
         if turned is not None:
             extents = [int(a.extent) for a in info.spatial[:rows]]
             cores = state.target.num_cores
@@ -140,27 +144,40 @@ def turned_row(info: BlockInfo, rows: int) -> int | None:
     if not info.is_injective:
         return None
     reads = [a for a in info.block.reads if a.indices]
+    last = [a.indices[-1] for a in reads]
+    variables = [i.single_var() if isinstance(i, Affine) else None for i in last]
     for n, axis in enumerate(info.spatial[:rows]):
-        along = [is_contiguous(a, axis) for a in reads]
-        others = (a for a, near in zip(reads, along, strict=True) if not near)
-        if any(along) and not any(_uses(a, axis.var) for a in others):
+        if any(v is axis.var for v in variables) and all(
+            v is axis.var or not _uses(a, axis.var) for v, a in zip(variables, reads, strict=True)
+        ):
             return n
     return None
 
 
-def _is_short(info: BlockInfo) -> bool:
-    """Whether rows are too short for vectors, such as the channels of an image."""
-    axis = info.vector_axis
-    return axis is not None and axis is info.spatial[-1] and int(axis.extent) <= SHORT
+def _column(info: BlockInfo, rows: int, target: Target) -> int | None:
+    """The number, below `rows`, of an axis that fills vectors and along which all is read, of a
+    block with short rows, such as the channels of an image, that reads under a condition; None for
+    any other block. Without a condition, whole squares change places in registers."""
+    axis, *reads = info.vector_axis, *(a for a in info.block.reads if a.indices)
+    if not info.is_injective or axis is not info.spatial[-1] or int(axis.extent) > SHORT:
+        return None
+    nodes = (e for body in info.block.body for e in walk(body))
+    if not any(isinstance(e, Call) and e.op == "if_then_else" for e in nodes):
+        return None
+    for n, column in enumerate(info.spatial[:rows]):
+        along = [is_contiguous(a, column) or not _uses(a, column.var) for a in reads]
+        used = any(_uses(a, column.var) for a in reads)
+        if used and all(along) and int(column.extent) >= target.vector_bytes // 4:
+            return n
+    return None
 
 
 def _along_columns(
-    schedule: Schedule, outer: list[LoopRV], row: LoopRV, turned: int, target: Target
+    schedule: Schedule, outer: list[LoopRV], row: LoopRV, column: int, target: Target
 ) -> list[LoopRV]:
-    """Vectors of a copy that turns columns into short rows run along what it reads, and store
-    element by element; returns the outer loops."""
+    """Vectors run along what is read, and store element by element; returns the outer loops."""
     loops = list(outer)
-    loops[turned], vector = schedule.split(outer[turned], [None, target.vector_bytes // 4])
+    loops[column], vector = schedule.split(outer[column], [None, target.vector_bytes // 4])
     schedule.reorder(*loops, row, vector)
     schedule.unroll(row)
     schedule.vectorize(vector)

@@ -10,7 +10,7 @@ from autosched.sketch.analysis import BlockInfo, axis_dim, used_axes
 from autosched.sketch.rules.default import is_contiguous
 from autosched.sketch.rules.tile_defaults import extent_of
 from autosched.target import Target
-from autosched.tir.affine import Affine, is_zero
+from autosched.tir.affine import Affine, Int, is_zero, same_int
 from autosched.tir.intrin import TensorIntrin, operands
 from autosched.tir.nodes import Access, Iter
 
@@ -184,13 +184,12 @@ def _pairs(
 
 def _term(info: BlockInfo, along: Access, other: Access, group: int) -> Iter | None:
     """The reduction axis whose terms are added at once, `group` of them: one that runs over a whole
-    dimension, or, in whole groups, over a part of the last one."""
-    terms = [
-        a
-        for a in info.reduce
-        if _indexes(along, a)
-        and (_indexes(other, a) or (extent_of(a) % group == 0 and _is_part(other, a)))
-    ]
+    dimension, or, in whole groups, over a part of the last one; else over windows in it."""
+    named = [a for a in info.reduce if _indexes(along, a)]
+    whole = [a for a in named if extent_of(a) % group == 0]
+    terms = [a for a in named if _indexes(other, a) or (a in whole and _is_part(other, a))]
+    if not terms:
+        terms = [a for a in whole if _step(other, a) is not None]
     # Neighbours in memory need no copy; else the longest has least padding.
     return max(terms, key=lambda a: (is_last(other, a), int(a.extent)), default=None)
 
@@ -202,14 +201,23 @@ def _indexes(access: Access, axis: Iter) -> bool:
 
 
 def _is_part(access: Access, axis: Iter) -> bool:
-    """Whether an axis numbers the elements of parts of the last dimension at equal distances:
-    groups of channels, which follow one another, or windows, which overlap."""
+    """Whether an axis numbers the elements of parts, such as groups of channels, that follow one
+    another along the last dimension."""
+    step = _step(access, axis)
+    return step is not None and same_int(step, extent_of(axis))
+
+
+def _step(access: Access, axis: Iter) -> Int | None:
+    """The distance of parts of the last dimension whose elements an axis numbers: groups of
+    channels, or windows, which may overlap; None where it numbers no such elements."""
     last = access.indices[-1]
     if not isinstance(last, Affine) or not is_contiguous(access, axis) or not is_zero(last.const):
-        return False
-    return len([v for v in last.variables() if v is not axis.var]) == 1
+        return None
+    others = [v for v in last.variables() if v is not axis.var]
+    return last.coefficient(others[0]) if len(others) == 1 else None
 
 
 def is_last(access: Access, axis: Iter) -> bool:
-    """Whether an axis runs along the last dimension."""
-    return axis_dim(access, axis) == len(access.indices) - 1 or _is_part(access, axis)
+    """Whether an axis runs along the last dimension, or numbers neighbours in it."""
+    last = axis_dim(access, axis) == len(access.indices) - 1
+    return last or _step(access, axis) is not None

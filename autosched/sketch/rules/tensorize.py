@@ -287,4 +287,6 @@ def _tile(
     if dot.group > dot.near:
         nest[-1:] = schedule.split(nest[-1], [None, dot.near])
     schedule.reorder(*(loop for level in levels for loop in level), *nest)
-    return levels[0], levels[1][-1], [*levels[5], *levels[6]], nest[0]
+    # LLVM (22.1) runs out of tile registers on unrolled reductions, and ends the process.
+    copies = levels[5] if dot.across is None else []
+    return levels[0], levels[1][-1], [*copies, *levels[6]], nest[0]
