@@ -62,8 +62,8 @@ class TileSpec:
     one is its threads), "steps" (terms of a reduction, unrolled), "threads", "lanes" (a vector);
     on tensor cores: "warps" or "groups" (of four warps; then products of one), "terms" (of a fetch,
     unrolled).
-    Vector and row levels of one block share its registers. `default` is what the default schedule
-    takes.
+    Vector and row levels of one block share its registers: `registers` of their own, such as those
+    of tiles, or else the target's vector registers. `default` is what the default schedule takes.
     """
 
     block: str
@@ -73,6 +73,7 @@ class TileSpec:
     role: Role
     lanes: int = 1
     default: tuple[int, ...] = ()
+    registers: int | None = None
 
     def repair(self, factors: IntArray) -> IntArray:
         """Columns (N, levels) made canonical: within the extent, and no larger than the trip
@@ -217,6 +218,7 @@ def sample_block(
         if tile.role == "vector":
             inner[tile.axis] = tile.sample_inner(rng, np.full(n, tile.extent))
             vectors *= -(-inner[tile.axis] // tile.lanes)
+    registers = min((s.registers for s in tiles if s.registers is not None), default=registers)
     room = np.maximum((registers - 1 - vectors) // vectors, 1)
     room = np.where(rng.random(n) < 0.04, 2 * room, room)
     budget = np.maximum(np.ceil(room * np.maximum(rng.random(n), rng.random(n))), 1).astype(

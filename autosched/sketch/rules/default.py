@@ -159,7 +159,9 @@ def _column(info: BlockInfo, rows: int, target: Target) -> int | None:
     block with short rows, such as the channels of an image, that reads under a condition; None for
     any other block. Without a condition, whole squares change places in registers."""
     axis, *reads = info.vector_axis, *(a for a in info.block.reads if a.indices)
-    if not info.is_injective or axis is not info.spatial[-1] or int(axis.extent) > SHORT:
+    if axis is None or not info.is_injective or axis is not info.spatial[-1]:
+        return None
+    if int(axis.extent) > SHORT:
         return None
     nodes = (e for body in info.block.body for e in walk(body))
     if not any(isinstance(e, Call) and e.op == "if_then_else" for e in nodes):

@@ -35,8 +35,8 @@ SPARE = 4
 """Registers besides those of the results, and one of each operand a panel."""
 MAX_PANELS = 3
 """Of the columns of a group, for them to be no decision."""
-TILE_ACCUMULATORS = 4
-"""Of eight tile registers: two of each operand go with them."""
+TILE_REGISTERS, TILE_ACCUMULATORS = 8, 4
+"""Two of each operand go with the accumulators of the default schedule."""
 MAX_TERMS = 512
 """Groups of terms between two loads and stores of the results in the default schedule."""
 
@@ -131,7 +131,8 @@ def dot_specs(info: BlockInfo, dot: Dot, target: Target) -> tuple[DecisionSpec, 
         else:
             inner = rows.get(id(axis.var), 1)
         default = tiles_around(extent, inner, 4 if axis is dot.column else 8)
-        found.append(TileSpec(label, name, names, extent, "rows", 1, default))
+        own = TILE_REGISTERS if tiles else None
+        found.append(TileSpec(label, name, names, extent, "rows", 1, default, own))
     return enough_tasks(found, 4 * target.num_cores)
 
 
