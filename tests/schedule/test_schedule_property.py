@@ -26,7 +26,7 @@ TRACES = st.lists(NUMBERS, min_size=48, max_size=150)
 QUICK = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-LONG = settings(QUICK, max_examples=4000)
+LONG = settings(QUICK, max_examples=2000)
 RARE = [*MORE, *MORE, *ACTIONS]
 """Primitives that few schedules use, as often as all others."""
 RESULTS, POPULATIONS, RARES = Budget(50), Budget(50), Budget(15)
@@ -121,7 +121,7 @@ def test_results_stay_long(program: list[int], trace: list[int]) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@settings(LONG, max_examples=1500)
+@settings(LONG, max_examples=800)
 @given(PROGRAMS, TRACES)
 def test_results_stay_under_rare_primitives_long(program: list[int], trace: list[int]) -> None:
     RARES.run(check_results, program, trace, RARE)
