@@ -42,9 +42,9 @@ def test_random_programs() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_many_thousand_programs(part: int) -> None:
-    """20,000 programs. More by hand:
+    """12,000 programs. More by hand:
     `python tests/script/program_fuzz.py --programs 1000000 --jobs 2 --seed N`."""
-    count = 20_000 // PARTS
+    count = 12_000 // PARTS
     first = time.time_ns() // 10**6 if "FUZZ_FRESH" in os.environ else 10**6
     check(fuzz(first + part * count, count, Shares()))
 
