@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autosched.codegen.apart import apart
 from autosched.codegen.llvm.blocks.carry import Carry, carries
 from autosched.codegen.llvm.blocks.find_tile import Tile, find_tile
+from autosched.codegen.llvm.blocks.overhang import may_fill
 from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.blocks.tensor import find_match, writer_of
 from autosched.codegen.llvm.blocks.tile import TileWriter
@@ -71,6 +72,7 @@ class FunctionWriter:
         """State in registers, by block (id)."""
         self._points: dict[int, Points] = {}
         self._slots: dict[int, str] = {}
+        self._filling: dict[int, bool] = {}
 
     # Structure -----------------------------------------------------------------------------
 
@@ -426,9 +428,25 @@ class FunctionWriter:
                     for name, c in offset.terms.items()
                 )
             )
+            if guard.mask is not None and offset.step == 1 and self._fills(points):
+                mask = self.memory.mask(Guard(None, guard.mask))
+                value = self.index.widen(value, lanes)
+                zeros = f"{value.type} zeroinitializer"
+                ref = self.b.op(f"select <{lanes} x i1> {mask}, {value.type} {value.ref}, {zeros}")
+                value, guard = Value(ref, value.dtype, lanes), Guard(guard.scalar)
             self.memory.store(access.buffer, offset, value, guard, streaming)
             if carry is not None:
                 carry.wrote(n, value)
+
+    def _fills(self, points: Points) -> bool:
+        """Whether lanes for which the block's predicates do not hold are stored as zeros."""
+        block = points.block
+        found = self._filling.get(id(block))
+        if found is None:
+            others = (s.block for s in self.blocks.values())
+            found = may_fill(block, others, self.module.func.params)
+            found = self._filling[id(block)] = found and points.is_safe(block.writes[0])
+        return found
 
 
 def _combines(site: Site, var: Var) -> bool:

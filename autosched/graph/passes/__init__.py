@@ -12,6 +12,7 @@ from autosched.graph.passes.lift import lambda_lift
 from autosched.graph.passes.partial_eval import partial_eval
 from autosched.graph.passes.precision import bfloat16
 from autosched.graph.passes.quantised_moves import quantised_moves
+from autosched.graph.passes.reciprocals import reciprocals
 from autosched.graph.passes.rescaled import rescaled
 from autosched.graph.passes.simplify import simplify
 from autosched.graph.passes.tables import tables
@@ -33,6 +34,7 @@ __all__ = [
     "optimise",
     "partial_eval",
     "quantised_moves",
+    "reciprocals",
     "rescaled",
     "simplify",
     "tables",
@@ -50,6 +52,7 @@ PIPELINE = (
     tables,
     dead_code,
     simplify,
+    reciprocals,
     branches,
     common_subexpressions,
     dead_code,

@@ -8,6 +8,9 @@ A group has one anchor (a product, a convolution, several stages, or a reduction
 - views, always: a copy of each in every group that reads through it;
 - numbers that bytes stand for likewise: kernels store the bytes.
 
+Two products with a softmax in between, which is attention, are one group: a block of rows goes
+through all of it, and what the first product makes is never in memory as a whole.
+
 Only the last member's results are seen outside, and every member reaches the last one; so no two
 groups depend on each other. TVM's rules are in the design notes, together with what differs.
 """
@@ -43,6 +46,8 @@ MAX_PARAMS = 12
 """Of one group: past these, registers and stack get short."""
 MAX_VIEWS = 32
 """Views one behind the other through which a group reads: the index of each stands in the next."""
+LEAST_ROWS = 16
+"""Rows from which on attention is one group; of fewer the intermediates are small."""
 _RANK = {"anchor": 0, "reduction": 1, "map": 2, "pointwise": 3}
 """Who chooses its neighbours first."""
 NOWHERE = -1
@@ -85,6 +90,7 @@ class Groups:
         self.stored = self._stored()
         self._dominators()
         self._form()
+        self._chain()
 
     def _is_of_bytes(self, n: int) -> bool:
         """Whether a binding makes numbers of stored bytes, for kernels alone."""
@@ -222,6 +228,57 @@ class Groups:
             assert node.info is not None
             if not (reused and node.info.expensive):
                 self._join(group, [n])
+
+    def _chain(self) -> None:
+        """Join the groups of attention: a product, a softmax along its columns, and a product that
+        alone reads its result, as it is."""
+        for last in [n for n in self.members if self._is(n, "MatMul")]:
+            softmax = self._sole_maker(last, self.nodes[last], "Softmax")
+            if softmax == NOWHERE or not self._along_columns(softmax):
+                continue
+            first = self._sole_maker(softmax, self.nodes[softmax], "MatMul")
+            if first == NOWHERE or not self._room(
+                last, more := [*self.members[first], *self.members[softmax]]
+            ):
+                continue
+            self._join(last, more)
+            for gone in (first, softmax):
+                del self.members[gone], self.tip[gone]
+
+    def _is(self, n: int, operator: str) -> bool:
+        value = self.nodes[n].binding.value
+        return isinstance(value, Call) and value.callee == operator
+
+    def _along_columns(self, n: int) -> bool:
+        """Whether a softmax is along the last axis, and there are rows for a block."""
+        value, shape = self.nodes[n].binding.value, self.nodes[n].shape
+        if not isinstance(value, Call) or not isinstance(shape, tuple) or len(shape) < 2:
+            return False
+        if not all(isinstance(m, int) for m in shape):
+            return False
+        last = dict(value.attrs).get("axis", -1) in (-1, len(shape) - 1)
+        return last and shape[-2] >= LEAST_ROWS
+
+    def _sole_maker(self, group: int, reader: Node, operator: str) -> int:
+        """The group of an operator whose result reaches the first argument of a group's anchor
+        through nothing but members of both, which alone read it; else NOWHERE."""
+        assert isinstance(reader.binding.value, Call)
+        first = reader.binding.value.args[0]
+        made = self.maker.get(id(first), NOWHERE)
+        while made != NOWHERE and self.of.get(made) == group:  # a prologue, on the same elements
+            value = self.nodes[made].binding.value
+            assert isinstance(value, Call)
+            inside = [
+                m for m in self.sources(value) if self.nodes[m].shape == self.nodes[made].shape
+            ]
+            made = inside[0] if len(inside) == 1 else NOWHERE
+        if made == NOWHERE or made in self.results:
+            return NOWHERE
+        found = self.of.get(made, NOWHERE)
+        if found == NOWHERE or self.tip.get(found) != made or not self._is(found, operator):
+            return NOWHERE
+        alone = all(self.of.get(u) == group for u in self.users[made])
+        return found if alone else NOWHERE
 
     def readers(self, n: int) -> set[int]:
         """Readers of a result, those through views in the place of the views."""

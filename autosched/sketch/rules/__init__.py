@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autosched.sketch.rules.chained import ChainedProducts
 from autosched.sketch.rules.constant import ConstantMatrices
 from autosched.sketch.rules.default import DefaultRule
 from autosched.sketch.rules.inline import AlwaysInline
@@ -20,6 +21,7 @@ INLINE_RULES: tuple[Rule, ...] = (AlwaysInline(),)
 CPU_RULES: tuple[Rule, ...] = (
     Recurrence(),
     TransformedRows(),
+    ChainedProducts(),
     ConstantMatrices(),
     AddRfactor(),
     Tensorize(),

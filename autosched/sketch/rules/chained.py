@@ -1,0 +1,287 @@
+"""Two products with rows in between, as in attention: a block of rows through all of them.
+
+    blocks of rows parallel | first product | row by row: maximum, exponentials, sum, quotient
+                            | second product | elements
+
+What the first product makes is as long as its columns, for each row. A block of its rows stays in
+the cache of the core that makes and reads it; all of it may exceed every cache. What both products
+read along their vectors is packed before: it lies far apart, often by powers of two, in rows that
+hold all heads, or the queries, keys and values of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from autosched.errors import ScheduleError
+from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
+from autosched.sketch.analysis import BlockInfo, elementwise_consumer, used_axes
+from autosched.sketch.decisions import DecisionSpec, TileSpec
+from autosched.sketch.rules.default import (
+    axis_loops,
+    leading_axes,
+    own_loops,
+    row_specs,
+    schedule_member,
+    vector_lanes,
+)
+from autosched.sketch.rules.tile_defaults import default_rows, extent_of, lanes_of
+from autosched.sketch.rules.tiling import PACK_PARALLEL_TAIL
+from autosched.sketch.state import State, TiledNest, Verdict
+from autosched.target import Target
+from autosched.tir import dtypes
+
+MOST_ROWS = 256
+"""Rows of a block by default, where the cache holds so many."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """`between`: the blocks that make rows of what `first` makes, for `last` to read; the one that
+    it reads comes first. `rows`: the number of leading axes that all of them share."""
+
+    first: BlockInfo
+    between: tuple[BlockInfo, ...]
+    last: BlockInfo
+    rows: int
+
+
+class ChainedProducts:
+    """Computes such a chain in blocks of rows of its last product."""
+
+    name = "chained-products"
+
+    def condition(self, state: State, block: str) -> Verdict:
+        """The last product of a chain whose rows are reduced on the way. What the first one makes
+        is not stored as a whole in any sketch, unless the first cache holds it."""
+        chain = _chain(state, block)
+        if chain is None:
+            return Verdict.PASS
+        made = chain.first.block.writes[0].buffer
+        size = prod(int(n) for n in made.shape) * dtypes.itemsize(made.dtype)
+        if size > state.target.l1_bytes and _sketches(state, chain):
+            return Verdict.APPLY_AND_SKIP_REST
+        return Verdict.APPLY
+
+    def apply(self, state: State, block: str) -> list[State]:
+        """One sketch."""
+        chain = _chain(state, block)
+        assert chain is not None  # the condition asks for one
+        return _sketches(state, chain)
+
+
+def _sketches(state: State, chain: Chain) -> list[State]:
+    try:
+        return [_sketch(state, chain)]
+    except ScheduleError:
+        return []  # not every location is legal; the other rules remain
+
+
+def _chain(state: State, block: str) -> Chain | None:
+    blocks = state.blocks()
+    last = blocks[block]
+    if block in state.handled or not _is_product(last):
+        return None
+    for name in last.producers:
+        if blocks[name].consumers != (block,) or not blocks[name].is_injective:
+            continue
+        rows = len(blocks[name].spatial) - 1
+        between = _between(name, blocks, state.handled, rows)
+        if not any(m.block.is_reduction for m in between):
+            continue
+        makers = {p for m in between for p in m.producers} - {m.name for m in between}
+        products = [blocks[p] for p in makers if _is_product(blocks[p])]
+        if len(products) != 1 or not _shares(products[0], between, rows, state.handled):
+            continue
+        alike = len(last.spatial) == rows + 1 and leading_axes(blocks[name], last, rows) == rows
+        if alike and extent_of(last.spatial[rows - 1]) > 1:
+            return Chain(products[0], between, last, rows)
+    return None
+
+
+def _between(
+    name: str, blocks: dict[str, BlockInfo], handled: frozenset[str], rows: int
+) -> tuple[BlockInfo, ...]:
+    """A block and those before it that make something of its rows alone, and are no products."""
+    group = {name: blocks[name]} if rows > 0 and name not in handled else {}
+    names = list(blocks)
+    for other in reversed(names[: names.index(name)]):
+        info = blocks[other]
+        if other in handled or info.is_output or info.sequential or _is_product(info):
+            continue
+        readers = [group[c] for c in info.consumers if c in group]
+        if not readers or len(readers) < len(info.consumers) or not info.writes_identity:
+            continue
+        if all(leading_axes(info, c, rows) == rows for c in readers):
+            group[other] = info
+    return tuple(group.values())
+
+
+def _shares(
+    first: BlockInfo, between: Sequence[BlockInfo], rows: int, handled: frozenset[str]
+) -> bool:
+    """Whether a product makes rows for these blocks alone."""
+    readers = [m for m in between if m.name in first.consumers]
+    if first.name in handled or first.is_output or len(readers) < len(first.consumers):
+        return False
+    alike = all(leading_axes(first, c, rows) == rows for c in readers)
+    return len(first.spatial) == rows + 1 and alike
+
+
+def _is_product(info: BlockInfo) -> bool:
+    """Whether a block is a reduction of what one operand has along the vectors, which are the last
+    axis of the result, and the other one has not."""
+    last = info.spatial[-1] if info.spatial else None
+    if last is None or info.vector_axis is not last or info.block.predicates:
+        return False
+    along = sum(id(last.var) in used_axes(a) for a in info.block.reads)
+    return info.needs_tiling and info.writes_identity and 0 < along < len(info.block.reads)
+
+
+def _sketch(state: State, chain: Chain) -> State:
+    schedule, target = state.fork(), state.target
+    first, last, row = chain.first, chain.last, chain.between[0]
+    block = _block_spec(chain, target)
+    widths = [_width_spec(info, target) for info in (first, last)]
+    rows = _rows_spec(first, chain, target)
+    specs: list[DecisionSpec] = [block, *widths, rows]
+    state.declare(schedule, tuple(specs))
+    panels: list[BlockRV] = []
+    handled = [first.name, last.name, *(m.name for m in chain.between)]
+    for info, width in zip((first, last), widths, strict=True):
+        panel, made = _packed(schedule, info, state.blocks(), Decision(width.names[0]))
+        panels.append(panel)
+        handled += [*made, schedule.get(panel).name]
+    outer, unrolled, lanes = _last(schedule, chain, block, widths[1])
+    at, vectors = outer[-1], [lanes]
+    consumer = elementwise_consumer(last, state.blocks())
+    if consumer is not None:
+        copy = schedule.get_block(consumer.name)
+        schedule.reverse_compute_at(copy, at)
+        wide = 2 * vector_lanes(consumer, target)
+        vectors.append(schedule.split(schedule.get_loops(copy)[-1], [None, wide])[1])
+        handled.append(consumer.name)
+    schedule.compute_at(schedule.get_block(row.name), at)
+    around = own_loops(schedule, row)[chain.rows - 1]
+    for member in chain.between[1:]:
+        schedule.compute_at(schedule.get_block(member.name), around)
+    own = {m.name: own_loops(schedule, m) for m in chain.between}
+    for member in chain.between:
+        mine = row_specs(member, chain.rows, target)
+        state.declare(schedule, mine)
+        specs += mine
+        wide = vector_lanes(member, target)
+        schedule_member(schedule, member, own[member.name], chain.rows, wide, mine)
+    schedule.compute_at(schedule.get_block(first.name), at)
+    more, lanes = _first(schedule, chain, rows, widths[0])
+    vectors.append(lanes)
+    for panel in panels:
+        loops = schedule.get_loops(panel)
+        for loop in loops[:-PACK_PARALLEL_TAIL]:
+            schedule.parallel(loop)
+        vectors.append(loops[-1])
+    for loop in outer:
+        schedule.parallel(loop)
+    for loop in (unrolled, more):
+        schedule.unroll(loop)
+    for loop in vectors:
+        schedule.vectorize(loop)
+    nests = (TiledNest(first.name, at), TiledNest(last.name, at))
+    return state.advance(schedule, tuple(handled), tuple(specs), f"{last.name}.rows", nests)
+
+
+def _block_spec(chain: Chain, target: Target) -> TileSpec:
+    """Rows of a block, in register tiles: as many as half of the second cache holds, with what is
+    made of them, and as leave work for all threads."""
+    last, first = chain.last, chain.first
+    axis = last.spatial[chain.rows - 1]
+    tile, extent = _register_rows(last, chain, target), extent_of(axis)
+    row = dtypes.itemsize(first.block.writes[0].buffer.dtype) * extent_of(first.spatial[-1])
+    around = prod(extent_of(a) for a in last.spatial[: chain.rows - 1])
+    shares = -(-4 * target.num_cores // around)
+    most = min(target.l2_bytes // 2 // (2 * row), MOST_ROWS, -(-extent // shares))
+    names = tuple(f"{last.name}.rows.{axis.var.name}.{n}" for n in (1, 2))
+    default = (max(most // tile, 1), tile)
+    return TileSpec(last.name, axis.var.name, names, extent, "rows", 1, default)
+
+
+def _rows_spec(info: BlockInfo, chain: Chain, target: Target) -> TileSpec:
+    """Rows of a register tile."""
+    axis = info.spatial[chain.rows - 1]
+    name, tile = f"{info.name}.rows.{axis.var.name}", _register_rows(info, chain, target)
+    return TileSpec(info.name, axis.var.name, (name,), extent_of(axis), "rows", 1, (tile,))
+
+
+def _register_rows(info: BlockInfo, chain: Chain, target: Target) -> int:
+    rows = default_rows(info, target, lanes_of(info, target))
+    return rows.get(id(info.spatial[chain.rows - 1].var), 1)
+
+
+def _width_spec(info: BlockInfo, target: Target) -> TileSpec:
+    """Columns of a register tile: two vectors; three where they leave none over."""
+    axis, lanes = info.spatial[-1], lanes_of(info, target)
+    extent = extent_of(axis)
+    width = min(3 * lanes if -(-extent // lanes) % 6 == 3 else 2 * lanes, extent)
+    name = f"{info.name}.rows.{axis.var.name}"
+    return TileSpec(info.name, axis.var.name, (name,), extent, "vector", lanes, (width,))
+
+
+def _packed(
+    schedule: Schedule, info: BlockInfo, blocks: dict[str, BlockInfo], width: Decision
+) -> tuple[BlockRV, list[str]]:
+    """Pack the operand along the vectors into panels: the block that does, and the block that makes
+    the operand for this product alone, which goes into it."""
+    axis = info.spatial[-1]
+    number = next(n for n, a in enumerate(info.block.reads) if id(axis.var) in used_axes(a))
+    access = info.block.reads[number]
+    used = used_axes(access)
+    axes = [a for a in info.block.iters if id(a.var) in used]
+    place = axes.index(axis)
+    layout: list[list[int | Decision]] = [[n] for n in range(len(axes))]
+    layout[place] = [place, width]
+    block = schedule.get_block(info.name)
+    copy = schedule.reindex(block, ("read", number))
+    panel = schedule.cache_read(block, number, "global", [*layout, [place, 1, width]])
+    schedule.compute_inline(copy)
+    made = [
+        name
+        for name in info.producers
+        if any(w.buffer is access.buffer for w in blocks[name].block.writes)
+        and blocks[name].is_injective
+        and blocks[name].consumers == (info.name,)
+        and sum(a.buffer is access.buffer for a in info.block.reads) == 1
+    ]
+    for name in made:
+        schedule.compute_inline(schedule.get_block(name))
+    return panel, made
+
+
+def _last(
+    schedule: Schedule, chain: Chain, block: TileSpec, width: TileSpec
+) -> tuple[tuple[LoopRV, ...], LoopRV, LoopRV]:
+    """Cut the last product: the loops that run in parallel, the one to unroll, and the one in
+    vectors."""
+    info = chain.last
+    by_axis = axis_loops(schedule, schedule.get_block(info.name))
+    *lead, row, column = (by_axis[id(a)] for a in info.spatial)
+    task, around, rows = schedule.split(row, [None, *map(Decision, block.names)])
+    panels, lanes = schedule.split(column, [None, Decision(width.names[0])])
+    reduce = [by_axis[id(a)] for a in info.reduce]
+    schedule.reorder(*lead, task, around, panels, *reduce, rows, lanes)
+    return (*lead, task), rows, lanes
+
+
+def _first(
+    schedule: Schedule, chain: Chain, tile: TileSpec, width: TileSpec
+) -> tuple[LoopRV, LoopRV]:
+    """Cut the first product in its place: the loop to unroll, and the one in vectors."""
+    info = chain.first
+    own = dict(zip(map(id, info.block.iters), own_loops(schedule, info), strict=True))
+    *lead, row, column = (own[id(a)] for a in info.spatial)
+    around, rows = schedule.split(row, [None, Decision(tile.names[0])])
+    panels, lanes = schedule.split(column, [None, Decision(width.names[0])])
+    reduce = [own[id(a)] for a in info.reduce]
+    schedule.reorder(*lead, around, panels, *reduce, rows, lanes)
+    return rows, lanes
