@@ -33,8 +33,8 @@ from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
 
-MOST_ROWS = 256
-"""Rows of a block by default, where the cache holds so many."""
+MOST_ROWS = 32
+"""Rows of a block by default, where the second cache holds so many: more save nothing."""
 
 
 @dataclass(frozen=True)
