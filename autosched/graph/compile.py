@@ -52,7 +52,7 @@ def compile_module(
     thread_count(threads, where.num_cores)
     if progress is not None and not callable(progress):
         raise ArgumentError(f"progress is {shown(progress)}; expected a function")
-    ready = prepared(module, params, precision)
+    ready = prepared(module, params, precision, where)
     return compile_ready(
         ready, where, threads, progress, cache, choose,
         consume=consume, flush_denormals=flush_denormals,
@@ -60,10 +60,14 @@ def compile_module(
 
 
 def prepared(
-    module: IRModule, params: Mapping[str, Any] | None = None, precision: str = "float32"
+    module: IRModule,
+    params: Mapping[str, Any] | None = None,
+    precision: str = "float32",
+    target: Target | None = None,
 ) -> IRModule:
     """The module as its kernels are compiled and tuned: inputs bound, passes run. `precision`:
-    "float32", "bfloat16" for products of float32 with constant weights, or "int8" for products of
+    "float32", "bfloat16" for products of float32 with constant weights (on a `target` with tile
+    registers those of attention, too), or "int8" for products of
     float32 with weights that are stored in 8 bits: their other operands are rounded to 8 bits too.
 
     A functional program is evaluated as far as it goes; functions on tensors that are left are
@@ -87,7 +91,7 @@ def prepared(
             )
     needed = reachable(given, ["main"]).graphs
     functions = {n: f for n, f in needed.items() if isinstance(f, Function)}
-    return optimise(IRModule(given.functions, functions), precision)
+    return optimise(IRModule(given.functions, functions), precision, target)
 
 
 def primitives(ready: IRModule) -> list[Function]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autosched.graph.passes.attention16 import bfloat16_attention
 from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
@@ -17,11 +18,13 @@ from autosched.graph.passes.rescaled import rescaled
 from autosched.graph.passes.simplify import simplify
 from autosched.graph.passes.tables import tables
 from autosched.graph.passes.unsigned import unsigned
+from autosched.target import Target
 from autosched.tir.module import IRModule
 
 __all__ = [
     "PIPELINE",
     "bfloat16",
+    "bfloat16_attention",
     "branches",
     "common_subexpressions",
     "dead_code",
@@ -62,13 +65,18 @@ PIPELINE = (
 """What a build does, in this order."""
 
 
-def optimise(module: IRModule, precision: str = "float32") -> IRModule:
+def optimise(
+    module: IRModule, precision: str = "float32", target: Target | None = None
+) -> IRModule:
     """The module as its kernels are compiled; with the precision "bfloat16" products are those of
-    the pass `bfloat16`, with "int8" those of weights of 8 bits are those of the pass `int8`."""
+    the pass `bfloat16`, on a target with tile registers those of attention too; with "int8" those
+    of weights of 8 bits are those of the pass `int8`."""
     if precision == "int8":  # before constants are folded: what the file stores is still there
         module = int8(module)
     for one in PIPELINE:
         if one is fuse and precision == "bfloat16":
             module = bfloat16(module)
+            if target is not None and "amx-bf16" in target.features:
+                module = bfloat16_attention(module)
         module = one(module)
     return module

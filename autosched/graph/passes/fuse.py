@@ -35,6 +35,7 @@ from autosched.graph.ir import (
     type_of,
     with_bodies,
 )
+from autosched.graph.ops.quantised import SUMS
 from autosched.graph.ops.registry import python_name
 from autosched.graph.scopes import Copying, free_name
 from autosched.graph.types import TensorType
@@ -46,6 +47,7 @@ MAX_PARAMS = 12
 """Of one group: past these, registers and stack get short."""
 MAX_VIEWS = 32
 """Views one behind the other through which a group reads: the index of each stands in the next."""
+PRODUCTS = ("MatMul", SUMS["MatMul"])
 LEAST_ROWS = 16
 """Rows from which on attention is one group; of fewer the intermediates are small."""
 _RANK = {"anchor": 0, "reduction": 1, "map": 2, "pointwise": 3}
@@ -232,11 +234,11 @@ class Groups:
     def _chain(self) -> None:
         """Join the groups of attention: a product, a softmax along its columns, and a product that
         alone reads its result, as it is."""
-        for last in [n for n in self.members if self._is(n, "MatMul")]:
-            softmax = self._sole_maker(last, self.nodes[last], "Softmax")
+        for last in [n for n in self.members if self._is(n, PRODUCTS)]:
+            softmax = self._sole_maker(last, self.nodes[last], ("Softmax",))
             if softmax == NOWHERE or not self._along_columns(softmax):
                 continue
-            first = self._sole_maker(softmax, self.nodes[softmax], "MatMul")
+            first = self._sole_maker(softmax, self.nodes[softmax], PRODUCTS)
             if first == NOWHERE or not self._room(
                 last, more := [*self.members[first], *self.members[softmax]]
             ):
@@ -245,9 +247,9 @@ class Groups:
             for gone in (first, softmax):
                 del self.members[gone], self.tip[gone]
 
-    def _is(self, n: int, operator: str) -> bool:
+    def _is(self, n: int, operators: Sequence[str]) -> bool:
         value = self.nodes[n].binding.value
-        return isinstance(value, Call) and value.callee == operator
+        return isinstance(value, Call) and value.callee in operators
 
     def _along_columns(self, n: int) -> bool:
         """Whether a softmax is along the last axis, and there are rows for a block."""
@@ -259,7 +261,7 @@ class Groups:
         last = dict(value.attrs).get("axis", -1) in (-1, len(shape) - 1)
         return last and shape[-2] >= LEAST_ROWS
 
-    def _sole_maker(self, group: int, reader: Node, operator: str) -> int:
+    def _sole_maker(self, group: int, reader: Node, operators: Sequence[str]) -> int:
         """The group of an operator whose result reaches the first argument of a group's anchor
         through nothing but members of both, which alone read it; else NOWHERE."""
         assert isinstance(reader.binding.value, Call)
@@ -275,7 +277,7 @@ class Groups:
         if made == NOWHERE or made in self.results:
             return NOWHERE
         found = self.of.get(made, NOWHERE)
-        if found == NOWHERE or self.tip.get(found) != made or not self._is(found, operator):
+        if found == NOWHERE or self.tip.get(found) != made or not self._is(found, operators):
             return NOWHERE
         alone = all(self.of.get(u) == group for u in self.users[made])
         return found if alone else NOWHERE

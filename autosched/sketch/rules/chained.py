@@ -11,22 +11,15 @@ hold all heads, or the queries, keys and values of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
-from autosched.sketch.analysis import BlockInfo, elementwise_consumer, used_axes
+from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
-from autosched.sketch.rules.default import (
-    axis_loops,
-    leading_axes,
-    own_loops,
-    row_specs,
-    schedule_member,
-    vector_lanes,
-)
+from autosched.sketch.rules.chained_tiles import tile_dots, tiled_chain
+from autosched.sketch.rules.chains import Chain, chain_of, place_elements, place_rows
+from autosched.sketch.rules.default import axis_loops, own_loops
 from autosched.sketch.rules.tile_defaults import default_rows, extent_of, lanes_of
 from autosched.sketch.rules.tiling import PACK_PARALLEL_TAIL
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -37,17 +30,6 @@ MOST_ROWS = 32
 """Rows of a block by default, where the second cache holds so many: more save nothing."""
 
 
-@dataclass(frozen=True)
-class Chain:
-    """`between`: the blocks that make rows of what `first` makes, for `last` to read; the one that
-    it reads comes first. `rows`: the number of leading axes that all of them share."""
-
-    first: BlockInfo
-    between: tuple[BlockInfo, ...]
-    last: BlockInfo
-    rows: int
-
-
 class ChainedProducts:
     """Computes such a chain in blocks of rows of its last product."""
 
@@ -56,7 +38,7 @@ class ChainedProducts:
     def condition(self, state: State, block: str) -> Verdict:
         """The last product of a chain whose rows are reduced on the way. What the first one makes
         is not stored as a whole in any sketch, unless the first cache holds it."""
-        chain = _chain(state, block)
+        chain = chain_of(state, block)
         if chain is None:
             return Verdict.PASS
         made = chain.first.block.writes[0].buffer
@@ -67,82 +49,22 @@ class ChainedProducts:
 
     def apply(self, state: State, block: str) -> list[State]:
         """One sketch."""
-        chain = _chain(state, block)
+        chain = chain_of(state, block)
         assert chain is not None  # the condition asks for one
         return _sketches(state, chain)
 
 
 def _sketches(state: State, chain: Chain) -> list[State]:
     try:
-        return [_sketch(state, chain)]
+        dots = tile_dots(chain, state.target)
+        return [_sketch(state, chain) if dots is None else tiled_chain(state, chain, dots)]
     except ScheduleError:
         return []  # not every location is legal; the other rules remain
 
 
-def _chain(state: State, block: str) -> Chain | None:
-    blocks = state.blocks()
-    last = blocks[block]
-    if block in state.handled or not _is_product(last):
-        return None
-    for name in last.producers:
-        if blocks[name].consumers != (block,) or not blocks[name].is_injective:
-            continue
-        rows = len(blocks[name].spatial) - 1
-        between = _between(name, blocks, state.handled, rows)
-        if not any(m.block.is_reduction for m in between):
-            continue
-        makers = {p for m in between for p in m.producers} - {m.name for m in between}
-        products = [blocks[p] for p in makers if _is_product(blocks[p])]
-        if len(products) != 1 or not _shares(products[0], between, rows, state.handled):
-            continue
-        alike = len(last.spatial) == rows + 1 and leading_axes(blocks[name], last, rows) == rows
-        if alike and extent_of(last.spatial[rows - 1]) > 1:
-            return Chain(products[0], between, last, rows)
-    return None
-
-
-def _between(
-    name: str, blocks: dict[str, BlockInfo], handled: frozenset[str], rows: int
-) -> tuple[BlockInfo, ...]:
-    """A block and those before it that make something of its rows alone, and are no products."""
-    group = {name: blocks[name]} if rows > 0 and name not in handled else {}
-    names = list(blocks)
-    for other in reversed(names[: names.index(name)]):
-        info = blocks[other]
-        if other in handled or info.is_output or info.sequential or _is_product(info):
-            continue
-        readers = [group[c] for c in info.consumers if c in group]
-        if not readers or len(readers) < len(info.consumers) or not info.writes_identity:
-            continue
-        if all(leading_axes(info, c, rows) == rows for c in readers):
-            group[other] = info
-    return tuple(group.values())
-
-
-def _shares(
-    first: BlockInfo, between: Sequence[BlockInfo], rows: int, handled: frozenset[str]
-) -> bool:
-    """Whether a product makes rows for these blocks alone."""
-    readers = [m for m in between if m.name in first.consumers]
-    if first.name in handled or first.is_output or len(readers) < len(first.consumers):
-        return False
-    alike = all(leading_axes(first, c, rows) == rows for c in readers)
-    return len(first.spatial) == rows + 1 and alike
-
-
-def _is_product(info: BlockInfo) -> bool:
-    """Whether a block is a reduction of what one operand has along the vectors, which are the last
-    axis of the result, and the other one has not."""
-    last = info.spatial[-1] if info.spatial else None
-    if last is None or info.vector_axis is not last or info.block.predicates:
-        return False
-    along = sum(id(last.var) in used_axes(a) for a in info.block.reads)
-    return info.needs_tiling and info.writes_identity and 0 < along < len(info.block.reads)
-
-
 def _sketch(state: State, chain: Chain) -> State:
     schedule, target = state.fork(), state.target
-    first, last, row = chain.first, chain.last, chain.between[0]
+    first, last = chain.first, chain.last
     block = _block_spec(chain, target)
     widths = [_width_spec(info, target) for info in (first, last)]
     rows = _rows_spec(first, chain, target)
@@ -156,24 +78,11 @@ def _sketch(state: State, chain: Chain) -> State:
         handled += [*made, schedule.get(panel).name]
     outer, unrolled, lanes = _last(schedule, chain, block, widths[1])
     at, vectors = outer[-1], [lanes]
-    consumer = elementwise_consumer(last, state.blocks())
-    if consumer is not None:
-        copy = schedule.get_block(consumer.name)
-        schedule.reverse_compute_at(copy, at)
-        wide = 2 * vector_lanes(consumer, target)
-        vectors.append(schedule.split(schedule.get_loops(copy)[-1], [None, wide])[1])
-        handled.append(consumer.name)
-    schedule.compute_at(schedule.get_block(row.name), at)
-    around = own_loops(schedule, row)[chain.rows - 1]
-    for member in chain.between[1:]:
-        schedule.compute_at(schedule.get_block(member.name), around)
-    own = {m.name: own_loops(schedule, m) for m in chain.between}
-    for member in chain.between:
-        mine = row_specs(member, chain.rows, target)
-        state.declare(schedule, mine)
-        specs += mine
-        wide = vector_lanes(member, target)
-        schedule_member(schedule, member, own[member.name], chain.rows, wide, mine)
+    elements = place_elements(state, schedule, chain, at)
+    if elements is not None:
+        handled.append(elements[0])
+        vectors.append(elements[1])
+    specs += place_rows(state, schedule, chain, at)
     schedule.compute_at(schedule.get_block(first.name), at)
     more, lanes = _first(schedule, chain, rows, widths[0])
     vectors.append(lanes)

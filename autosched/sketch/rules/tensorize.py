@@ -78,7 +78,7 @@ def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) ->
         if consumer is None
         else schedule.get_block(consumer.name)
     )
-    panel, own = _operands(schedule, root, info, dot, blocks)
+    panel, own = pack_operands(schedule, root, info, dot, blocks)
     outer, inner, unrolled, first = _tile(schedule, root, info, dot, specs)
     try:
         schedule.reverse_compute_at(copy, inner)
@@ -188,7 +188,7 @@ def _tile_rows(info: BlockInfo, dot: Dot) -> dict[int, int]:
     return {id(found.var): min(range(1, min(tiles, most) + 1), key=cost)}
 
 
-def _operands(
+def pack_operands(
     schedule: Schedule, root: BlockRV, info: BlockInfo, dot: Dot, blocks: dict[str, BlockInfo]
 ) -> tuple[BlockRV, bool]:
     """Pad both axes and pack the operands: the block that packs the panels, and whether the other

@@ -32,7 +32,7 @@ def extract_tasks(
     cannot be compiled.
     """
     where = target if isinstance(target, Target) else Target(target)
-    groups = kernel_groups(prepared(module, params, precision), where)
+    groups = kernel_groups(prepared(module, params, precision, where), where)
     tasks = [search_task(g, g.alternatives[0], where) for g in groups]
     return tasks, [float(g.calls) for g in groups]
 

@@ -65,7 +65,7 @@ def tune(
     if records is not None:
         recorder = recorder_of(records, options.resume)
         options = replace(options, measure_callbacks=(recorder, *options.measure_callbacks))
-    ready = prepared(module, params, precision)
+    ready = prepared(module, params, precision, where)
     artifacts: Artifacts = {}
     untuned = compile_ready(ready, where, progress=progress, artifacts=artifacts)
     groups = kernel_groups(ready, where)
