@@ -70,10 +70,10 @@ class _Attentions:
         weights = call.args[0]
         assert isinstance(weights, Var)
         shape = tensor_type(weights).known
-        if prod(int(n) for n in shape) < LEAST:
+        if not all(isinstance(n, int) for n in shape) or prod(map(int, shape)) < LEAST:
             return []
         stack: list[Atom] = [weights]
-        inside = {id(last)}
+        inside = {id(last): last}
         first: list[Binding] = []
         softmaxes = 0
         while stack:
@@ -88,11 +88,12 @@ class _Attentions:
             if not softmax and value.callee not in _ELEMENTWISE:
                 continue
             softmaxes += softmax
-            inside.add(id(made))
+            inside[id(made)] = made
             stack += [a for a in value.args if isinstance(a, Var) and tensor_type(a).shape == shape]
         if softmaxes != 1 or len(first) != 1 or not self._is_product(first[0].value):
             return []
-        alone = set(self.users[id(first[0].vars[0])]) <= inside
+        others = [first[0], *(b for b in inside.values() if b is not last)]
+        alone = all(set(self.users[id(b.vars[0])]) <= set(inside) for b in others)
         return [first[0].vars[0], last.vars[0]] if alone else []
 
     def _is_product(self, call: object) -> bool:
