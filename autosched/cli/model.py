@@ -55,7 +55,8 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     """--precision."""
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16", "int8"), default="float32",
-        help="of a model: what operands of float32 products with constant weights are rounded to; "
+        help="of a model: what operands of float32 products with constant weights are rounded to "
+        "(bfloat16 with AMX: those of attention, too); "
         "int8: of those only whose weights the file stores in 8 bits (default: %(default)s)",
     )  # fmt: skip
 

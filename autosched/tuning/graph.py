@@ -43,9 +43,9 @@ def build(
     `flush_denormals`: floats below the least normal number (1.2e-38 of float32) are taken for 0 by
     kernels, which are many times slower on them; onnxruntime keeps them by default, too.
     `precision`: with "bfloat16" products of float32 with constant weights round both operands to
-    bfloat16, and sum in float32; with AMX those of attention do so, too. With "int8" products of float32 whose weights the module has as
-    8 bits round the rows of the other operand to 8 bits, and sum in int32; `graph.int8_products`
-    says how many did. Neither is taken unless asked for.
+    bfloat16, and sum in float32; with AMX those of attention do so, too. With "int8" products of
+    float32 whose weights the module has as 8 bits round the rows of the other operand to 8 bits,
+    and sum in int32; `graph.int8_products` says how many did. Neither is taken unless asked for.
     Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
     kernel, and RecordError for records that cannot be read.
     """
