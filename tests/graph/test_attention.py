@@ -125,6 +125,28 @@ def test_quotients_by_numbers_without_a_reciprocal_stay(by):
     assert "op.div(" in str(reciprocals(mod))
 
 
+def test_a_quotient_before_many_additions_is_looked_at_no_farther():
+    """The depth of what follows it is bounded, as is that of Python's calls."""
+    x = graph.var("x", (4, 8))
+    y = op.div(x, np.float32(3))
+    for _ in range(3000):
+        y = op.add(y, x)
+    text = str(reciprocals(graph.module(main=graph.function([x], op.softmax(y)))))
+    assert "op.div(" in text
+
+
+@pytest.mark.parametrize("constant", ["keys", "values"])
+def test_products_with_constants_are_apart(rng, constant):
+    """They are packed when the model is compiled."""
+    x, known = graph.var("x", (64, 32)), rng.standard_normal((32, 64)).astype("f4")
+    other = graph.var("y", (32, 64) if constant == "values" else (64, 32))
+    k, v = (other, known.T.copy()) if constant == "values" else (known, other)
+    k, v = (graph.const(z) if isinstance(z, np.ndarray) else z for z in (k, v))
+    out = op.matmul(op.softmax(op.matmul(x, k)), v)
+    compiled = run(graph.module(main=graph.function([x, other], out)), rng)
+    assert all(k.func.script().count("T.init()") <= 2 for k in kernels_with(compiled, "exp("))
+
+
 def test_groups_of_attention_take_what_is_between(rng):
     """The names of the kernels say what is in them."""
     names = [str(n) for n in fuse(attention(form="divided")).graphs]

@@ -233,39 +233,42 @@ class Groups:
 
     def _chain(self) -> None:
         """Join the groups of attention: a product, a softmax along its columns, and a product that
-        alone reads its result, as it is."""
-        for last in [n for n in self.members if self._is(n, PRODUCTS)]:
-            softmax = self._sole_maker(last, self.nodes[last], ("Softmax",))
-            if softmax == NOWHERE or not self._along_columns(softmax):
+        alone reads its result, as it is. Products with constants are packed beforehand, apart."""
+        for last in list(filter(self._is_product, self.members)):
+            softmax = self._sole_maker(last)
+            if softmax == NOWHERE or not self._is_of_rows(softmax):
                 continue
-            first = self._sole_maker(softmax, self.nodes[softmax], PRODUCTS)
-            if first == NOWHERE or not self._room(
-                last, more := [*self.members[first], *self.members[softmax]]
-            ):
+            first = self._sole_maker(softmax)
+            if first == NOWHERE or not self._is_product(first):
+                continue
+            more = [*self.members[first], *self.members[softmax]]
+            if not self._room(last, more):
                 continue
             self._join(last, more)
             for gone in (first, softmax):
                 del self.members[gone], self.tip[gone]
 
-    def _is(self, n: int, operators: Sequence[str]) -> bool:
+    def _is_product(self, n: int) -> bool:
         value = self.nodes[n].binding.value
-        return isinstance(value, Call) and value.callee in operators
+        if not isinstance(value, Call) or value.callee not in PRODUCTS:
+            return False
+        return not isinstance(value.args[1], Const)
 
-    def _along_columns(self, n: int) -> bool:
-        """Whether a softmax is along the last axis, and there are rows for a block."""
+    def _is_of_rows(self, n: int) -> bool:
+        """Whether this is a softmax along the last axis, with rows enough for a block."""
         value, shape = self.nodes[n].binding.value, self.nodes[n].shape
-        if not isinstance(value, Call) or not isinstance(shape, tuple) or len(shape) < 2:
+        if not isinstance(value, Call) or value.callee != "Softmax" or not isinstance(shape, tuple):
             return False
-        if not all(isinstance(m, int) for m in shape):
+        if len(shape) < 2 or not all(isinstance(m, int) for m in shape):
             return False
-        last = dict(value.attrs).get("axis", -1) in (-1, len(shape) - 1)
-        return last and shape[-2] >= LEAST_ROWS
+        return value.attr("axis", -1) in (-1, len(shape) - 1) and shape[-2] >= LEAST_ROWS
 
-    def _sole_maker(self, group: int, reader: Node, operators: Sequence[str]) -> int:
-        """The group of an operator whose result reaches the first argument of a group's anchor
-        through nothing but members of both, which alone read it; else NOWHERE."""
-        assert isinstance(reader.binding.value, Call)
-        first = reader.binding.value.args[0]
+    def _sole_maker(self, group: int) -> int:
+        """The group whose result reaches the first argument of another one's anchor through nothing
+        but members of both, which alone read it; else NOWHERE."""
+        anchor = self.nodes[group].binding.value
+        assert isinstance(anchor, Call)
+        first = anchor.args[0]
         made = self.maker.get(id(first), NOWHERE)
         while made != NOWHERE and self.of.get(made) == group:  # a prologue, on the same elements
             value = self.nodes[made].binding.value
@@ -277,7 +280,7 @@ class Groups:
         if made == NOWHERE or made in self.results:
             return NOWHERE
         found = self.of.get(made, NOWHERE)
-        if found == NOWHERE or self.tip.get(found) != made or not self._is(found, operators):
+        if found == NOWHERE or self.tip.get(found) != made:
             return NOWHERE
         alone = all(self.of.get(u) == group for u in self.users[made])
         return found if alone else NOWHERE

@@ -14,6 +14,8 @@ from autosched.graph.ir import Binding, Body, Call, Const, reads
 from autosched.graph.passes.bodies import Renaming, body_pass
 
 _TOLERANT = ("Softmax", "Erf")
+BETWEEN = 4
+"""Masks that may be added one after the other."""
 
 
 @body_pass("reciprocals")
@@ -50,13 +52,17 @@ def _product(b: Binding, users: dict[int, list[Binding | None]]) -> Call | None:
     return Call("Mul", (x, const(inverse.astype(np.float32))))
 
 
-def _is_tolerated(b: Binding, users: dict[int, list[Binding | None]]) -> bool:
+def _is_tolerated(
+    b: Binding, users: dict[int, list[Binding | None]], between: int = BETWEEN
+) -> bool:
     """Whether all that reads a result is a softmax or erf, maybe after a mask was added."""
     for user in users.get(id(b.vars[0]), [None]):
         call = None if user is None else user.value
         if user is None or not isinstance(call, Call):
             return False
-        added = call.callee in ("Add", "Where") and _is_tolerated(user, users)
-        if call.callee not in _TOLERANT and not added:
+        if call.callee in _TOLERANT:
+            continue
+        masks = between > 0 and call.callee in ("Add", "Where")
+        if not masks or not _is_tolerated(user, users, between - 1):
             return False
     return True
