@@ -192,5 +192,5 @@ def _first(
     around, rows = schedule.split(row, [None, Decision(tile.names[0])])
     panels, lanes = schedule.split(column, [None, Decision(width.names[0])])
     reduce = [own[id(a)] for a in info.reduce]
-    schedule.reorder(*lead, around, panels, *reduce, rows, lanes)
+    schedule.reorder(*lead, panels, around, *reduce, rows, lanes)
     return rows, lanes
