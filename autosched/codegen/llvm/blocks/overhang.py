@@ -27,7 +27,10 @@ def may_fill(block: Block, blocks: Iterable[Block], params: Iterable[object]) ->
     if len(writers) != 1 or any(it.kind != "spatial" for it in block.iters):
         return False
     named = [i.single_var() if isinstance(i, Affine) else None for i in written.indices]
-    axes = [it.var for it in block.iters if it.extent != 1]
+    # An axis of one point that the write does not name may still follow a loop: each iteration of
+    # it then writes the same elements.
+    bound = zip(block.iters, block.bindings, strict=True)
+    axes = [it.var for it, binding in bound if it.extent != 1 or not binding.is_const()]
     if not all(sum(v is axis for v in named) == 1 for axis in axes):
         return False
     return all(_of_axes(p, block) for p in block.predicates)
