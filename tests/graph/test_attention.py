@@ -76,9 +76,10 @@ def test_what_is_no_attention_by_rows_is_apart(rng, form):
     assert all(k.func.script().count("T.init()") <= 2 for k in kernels_with(compiled, "exp("))
 
 
-def test_few_rows_are_apart(rng):
-    """One query, as of a language model that writes: its scores are small."""
-    compiled = run(attention(rows=1, columns=300), rng)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 300), (17, 100)])
+def test_few_rows_are_apart(rng, rows, columns):
+    """One query, as of a language model that writes, and more columns than packing pays for."""
+    compiled = run(attention(rows, columns), rng)
     assert all(k.func.script().count("T.init()") <= 2 for k in kernels_with(compiled, "exp("))
 
 

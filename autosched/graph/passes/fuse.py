@@ -48,8 +48,9 @@ MAX_PARAMS = 12
 MAX_VIEWS = 32
 """Views one behind the other through which a group reads: the index of each stands in the next."""
 PRODUCTS = ("MatMul", SUMS["MatMul"])
-LEAST_ROWS = 16
-"""Rows from which on attention is one group; of fewer the intermediates are small."""
+LEAST_ROWS, MOST_COLUMNS = 16, 4
+"""Rows from which on attention is one group, and columns a row up to which: scores of fewer rows
+are small, and packing more columns costs more than it saves."""
 _RANK = {"anchor": 0, "reduction": 1, "map": 2, "pointwise": 3}
 """Who chooses its neighbours first."""
 NOWHERE = -1
@@ -261,7 +262,9 @@ class Groups:
             return False
         if len(shape) < 2 or not all(isinstance(m, int) for m in shape):
             return False
-        return value.attr("axis", -1) in (-1, len(shape) - 1) and shape[-2] >= LEAST_ROWS
+        rows, columns = shape[-2:]
+        fits = rows >= LEAST_ROWS and columns <= MOST_COLUMNS * rows
+        return fits and value.attr("axis", -1) in (-1, len(shape) - 1)
 
     def _sole_maker(self, group: int) -> int:
         """The group whose result reaches the first argument of another one's anchor through nothing

@@ -1,8 +1,8 @@
 """reciprocals: quotients by a constant in attention and in the error function are products.
 
-A vector divides in some ten cycles. A product by the reciprocal differs in the last bit, which a
-softmax or erf, whose own errors are as large, passes on as one; where a quotient may be rounded to
-an integer, it stays one.
+A vector divides in some ten cycles. A product by the reciprocal differs in the last bit. A softmax
+makes of that a relative error of its argument's last bit, as it does of any rounding before; where
+a quotient may be rounded to an integer, it stays one.
 """
 
 from __future__ import annotations
