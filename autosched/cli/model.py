@@ -56,7 +56,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16", "int8"), default="float32",
         help="of a model: what operands of float32 products with constant weights are rounded to "
-        "(bfloat16 with AMX: those of attention, too); "
+        "(bfloat16 with AMX or AVX-512 BF16: those of attention, too); "
         "int8: of those only whose weights the file stores in 8 bits (default: %(default)s)",
     )  # fmt: skip
 

@@ -66,8 +66,8 @@ def prepared(
     target: Target | None = None,
 ) -> IRModule:
     """The module as its kernels are compiled and tuned: inputs bound, passes run. `precision`:
-    "float32", "bfloat16" for products of float32 with constant weights (on a `target` with tile
-    registers those of attention, too), or "int8" for products of
+    "float32", "bfloat16" for products of float32 with constant weights (on a `target` with AMX
+    or AVX-512 BF16 those of attention, too), or "int8" for products of
     float32 with weights that are stored in 8 bits: their other operands are rounded to 8 bits too.
 
     A functional program is evaluated as far as it goes; functions on tensors that are left are

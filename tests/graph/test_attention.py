@@ -7,13 +7,7 @@ import pytest
 
 from autosched import graph
 from autosched.graph import op
-from autosched.graph.compile import prepared, primitives
-from autosched.graph.lowering import lower as lower_group
-from autosched.graph.passes import attention16, bfloat16_attention, fuse, reciprocals
-from autosched.lowering.lower import lower
-from autosched.sketch.default import default_schedule
-from autosched.target import Target
-from autosched.tir.interp import run as interpret
+from autosched.graph.passes import fuse, reciprocals
 
 HEADS, DEPTH = 3, 20
 
@@ -152,74 +146,3 @@ def test_groups_of_attention_take_what_is_between(rng):
     """The names of the kernels say what is in them."""
     names = [str(n) for n in fuse(attention(form="divided")).graphs]
     assert any("matmul_div_add_softmax" in n for n in names)
-
-
-# -- in bfloat16 -------------------------------------------------------------------------------
-
-SERVER = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids -num-cores=2")
-HOST = Target("llvm -num-cores=2")
-
-
-def heads(rows=64, columns=96, depth=32, width=48, count=11, form="plain"):
-    """Attention whose sizes are whole tiles, unless a test says other ones."""
-    q = graph.var("q", (1, count, rows, depth))
-    k, v = graph.var("k", (1, count, depth, columns)), graph.var("v", (1, count, columns, width))
-    scores = op.mul(op.matmul(q, k), 0.25)
-    weights = op.softmax(op.exp(scores) if form == "exponential" else scores)
-    out = op.matmul(weights, v)
-    results = [out, scores] if form == "scores too" else out
-    return graph.module(main=graph.function([q, k, v], results))
-
-
-def products_of(mod):
-    return str(bfloat16_attention(mod)).count("autosched_matmul_sums(")
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"rows": 72}, {"columns": 100}, {"depth": 40}, {"width": 40}, {"count": 1},
-     {"form": "scores too"}, {"form": "exponential"}],
-    ids=str,
-)  # fmt: skip
-def test_products_that_stay_in_float32(changed):
-    """Sizes that are no whole tiles, few scores, scores that something else reads."""
-    assert products_of(heads()) == 2
-    assert products_of(heads(**changed)) == 0
-
-
-@pytest.mark.parametrize("target", [SERVER, HOST], ids=["with tiles", "here"])
-def test_attention_in_bfloat16_is_one_kernel_on_tiles(target):
-    ready = prepared(heads(), precision="bfloat16", target=target)
-    (function,) = primitives(ready)
-    tiles = "amx-bf16" in target.features
-    assert ("autosched_matmul_sums" in str(function)) == tiles
-    if tiles:
-        text = default_schedule(lower_group(function), target).func.script()
-        assert text.count("tensorize") >= 2
-        assert "_amx" in text
-
-
-def test_tiles_of_attention_compute_what_the_definition_does(rng, monkeypatch):
-    """By the interpreter, on any machine."""
-    monkeypatch.setattr(attention16, "LEAST", 1)
-    (function,) = primitives(prepared(heads(16, 32, 32, 16, 1), None, "bfloat16", SERVER))
-    func = lower_group(function)
-    scheduled = default_schedule(func, SERVER).func
-    assert "_amx" in scheduled.script()
-    data = [rng.standard_normal([int(n) for n in b.shape]).astype("f4") for b in func.params]
-    found, want = ([*map(np.copy, data)] for _ in range(2))
-    interpret(lower(scheduled), found)
-    interpret(lower(func), want)
-    np.testing.assert_allclose(found[-1], want[-1], rtol=1e-2, atol=1e-3)
-
-
-def test_attention_in_bfloat16_is_near_that_in_float32(rng):
-    mod = heads(128, 160)
-    data = [rng.standard_normal([int(n) for n in p.type.shape]).astype("f4")
-            for p in mod["main"].params]  # fmt: skip
-    compiled = graph.build(mod, HOST, precision="bfloat16")
-    want = graph.evaluate(mod, "main", *data)
-    np.testing.assert_allclose(compiled(*data)[0], want, atol=2e-2)
-    tasks, _ = graph.extract_tasks(mod, HOST, precision="bfloat16")
-    keys = {k.workload_key for k in compiled.by_name.values()}
-    assert {t.workload_key for t in tasks} == keys

@@ -69,14 +69,15 @@ def optimise(
     module: IRModule, precision: str = "float32", target: Target | None = None
 ) -> IRModule:
     """The module as its kernels are compiled; with the precision "bfloat16" products are those of
-    the pass `bfloat16`, on a target with tile registers those of attention too; with "int8" those
-    of weights of 8 bits are those of the pass `int8`."""
+    the pass `bfloat16`, on a target with intrinsics for them those of attention too; with "int8"
+    those of weights of 8 bits are those of the pass `int8`."""
     if precision == "int8":  # before constants are folded: what the file stores is still there
         module = int8(module)
     for one in PIPELINE:
         if one is fuse and precision == "bfloat16":
             module = bfloat16(module)
-            if target is not None and "amx-bf16" in target.features:
-                module = bfloat16_attention(module)
+            tiles = target is not None and "amx-bf16" in target.features
+            if tiles or (target is not None and "avx512bf16" in target.features):
+                module = bfloat16_attention(module, whole_rows=tiles)
         module = one(module)
     return module

@@ -17,17 +17,21 @@ from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
-from autosched.sketch.rules.chained_tiles import tile_dots, tiled_chain
-from autosched.sketch.rules.chains import Chain, chain_of, place_elements, place_rows
+from autosched.sketch.rules.chained_dots import chain_dots, dotted_chain
+from autosched.sketch.rules.chains import (
+    Chain,
+    block_spec,
+    chain_of,
+    place_elements,
+    place_rows,
+    rows_spec,
+)
 from autosched.sketch.rules.default import axis_loops, own_loops
-from autosched.sketch.rules.tile_defaults import default_rows, extent_of, lanes_of
+from autosched.sketch.rules.tile_defaults import extent_of, lanes_of
 from autosched.sketch.rules.tiling import PACK_PARALLEL_TAIL
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
-
-MOST_ROWS = 32
-"""Rows of a block by default, where the second cache holds so many: more save nothing."""
 
 
 class ChainedProducts:
@@ -56,8 +60,8 @@ class ChainedProducts:
 
 def _sketches(state: State, chain: Chain) -> list[State]:
     try:
-        dots = tile_dots(chain, state.target)
-        return [_sketch(state, chain) if dots is None else tiled_chain(state, chain, dots)]
+        dots = chain_dots(chain, state.target)
+        return [_sketch(state, chain) if dots is None else dotted_chain(state, chain, dots)]
     except ScheduleError:
         return []  # not every location is legal; the other rules remain
 
@@ -65,9 +69,9 @@ def _sketches(state: State, chain: Chain) -> list[State]:
 def _sketch(state: State, chain: Chain) -> State:
     schedule, target = state.fork(), state.target
     first, last = chain.first, chain.last
-    block = _block_spec(chain, target)
+    block = block_spec(chain, target)
     widths = [_width_spec(info, target) for info in (first, last)]
-    rows = _rows_spec(first, chain, target)
+    rows = rows_spec(first, chain, target)
     specs: list[DecisionSpec] = [block, *widths, rows]
     state.declare(schedule, tuple(specs))
     panels: list[BlockRV] = []
@@ -99,33 +103,6 @@ def _sketch(state: State, chain: Chain) -> State:
         schedule.vectorize(loop)
     nests = (TiledNest(first.name, at), TiledNest(last.name, at))
     return state.advance(schedule, tuple(handled), tuple(specs), f"{last.name}.rows", nests)
-
-
-def _block_spec(chain: Chain, target: Target) -> TileSpec:
-    """Rows of a block, in register tiles: as many as half of the second cache holds, with what is
-    made of them, and as leave work for all threads."""
-    last, first = chain.last, chain.first
-    axis = last.spatial[chain.rows - 1]
-    tile, extent = _register_rows(last, chain, target), extent_of(axis)
-    row = dtypes.itemsize(first.block.writes[0].buffer.dtype) * extent_of(first.spatial[-1])
-    around = prod(extent_of(a) for a in last.spatial[: chain.rows - 1])
-    shares = -(-4 * target.num_cores // around)
-    most = min(target.l2_bytes // 2 // (2 * row), MOST_ROWS, -(-extent // shares))
-    names = tuple(f"{last.name}.rows.{axis.var.name}.{n}" for n in (1, 2))
-    default = (max(most // tile, 1), tile)
-    return TileSpec(last.name, axis.var.name, names, extent, "rows", 1, default)
-
-
-def _rows_spec(info: BlockInfo, chain: Chain, target: Target) -> TileSpec:
-    """Rows of a register tile."""
-    axis = info.spatial[chain.rows - 1]
-    name, tile = f"{info.name}.rows.{axis.var.name}", _register_rows(info, chain, target)
-    return TileSpec(info.name, axis.var.name, (name,), extent_of(axis), "rows", 1, (tile,))
-
-
-def _register_rows(info: BlockInfo, chain: Chain, target: Target) -> int:
-    rows = default_rows(info, target, lanes_of(info, target))
-    return rows.get(id(info.spatial[chain.rows - 1].var), 1)
 
 
 def _width_spec(info: BlockInfo, target: Target) -> TileSpec:

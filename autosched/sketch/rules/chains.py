@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from autosched.schedule import LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, elementwise_consumer, used_axes
-from autosched.sketch.decisions import DecisionSpec
+from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import (
     leading_axes,
     own_loops,
@@ -16,8 +17,13 @@ from autosched.sketch.rules.default import (
     schedule_member,
     vector_lanes,
 )
-from autosched.sketch.rules.tile_defaults import extent_of
+from autosched.sketch.rules.tile_defaults import default_rows, extent_of, lanes_of
 from autosched.sketch.state import State
+from autosched.target import Target
+from autosched.tir import dtypes
+
+MOST_ROWS = 64
+"""Rows of a block by default, where the second cache holds so many: more save nothing."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,34 @@ def _is_product(info: BlockInfo) -> bool:
         return False
     along = sum(id(last.var) in used_axes(a) for a in info.block.reads)
     return info.needs_tiling and info.writes_identity and 0 < along < len(info.block.reads)
+
+
+def block_spec(chain: Chain, target: Target) -> TileSpec:
+    """Rows of a block, in register tiles of the last product: as many as a quarter of the second
+    cache holds, with what is made of them, and as leave work for all threads."""
+    last, first = chain.last, chain.first
+    axis = last.spatial[chain.rows - 1]
+    tile, extent = _register_rows(last, chain, target), extent_of(axis)
+    row = dtypes.itemsize(first.block.writes[0].buffer.dtype) * extent_of(first.spatial[-1])
+    around = prod(extent_of(a) for a in last.spatial[: chain.rows - 1])
+    shares = -(-4 * target.num_cores // around)
+    most = min(target.l2_bytes // 4 // (2 * row), MOST_ROWS, -(-extent // shares))
+    names = tuple(f"{last.name}.rows.{axis.var.name}.{n}" for n in (1, 2))
+    default = (max(most // tile, 1), tile)
+    return TileSpec(last.name, axis.var.name, names, extent, "rows", 1, default)
+
+
+def rows_spec(info: BlockInfo, chain: Chain, target: Target) -> TileSpec:
+    """Rows of a register tile."""
+    axis = info.spatial[chain.rows - 1]
+    tile = _register_rows(info, chain, target)
+    name = f"{info.name}.rows.{axis.var.name}"
+    return TileSpec(info.name, axis.var.name, (name,), extent_of(axis), "rows", 1, (tile,))
+
+
+def _register_rows(info: BlockInfo, chain: Chain, target: Target) -> int:
+    rows = default_rows(info, target, lanes_of(info, target))
+    return rows.get(id(info.spatial[chain.rows - 1].var), 1)
 
 
 def place_elements(

@@ -219,7 +219,7 @@ def pack_operands(
     for copier in through[row.name][:-1]:
         schedule.compute_inline(copier)
     if through[row.name] and extent_of(dot.term) < dot.group:
-        for maker in _only_makers(row, info, blocks):
+        for maker in only_makers(row, info, blocks):
             schedule.compute_inline(schedule.get_block(maker))
     copied = bool(through[row.name])
     if not is_last(info.block.reads[dot.row], dot.term):
@@ -232,7 +232,7 @@ def pack_operands(
     return packed, copied
 
 
-def _only_makers(row: Buffer, info: BlockInfo, blocks: dict[str, BlockInfo]) -> list[str]:
+def only_makers(row: Buffer, info: BlockInfo, blocks: dict[str, BlockInfo]) -> list[str]:
     """The block that computes an operand element by element for this block alone, if one does."""
     makers = [b for b in blocks.values() if any(w.buffer is row for w in b.block.writes)]
     plain = all(b.is_injective and b.writes_identity and not b.is_output for b in makers)
