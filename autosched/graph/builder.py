@@ -161,7 +161,8 @@ def call(name: str, args: Sequence[Any], attrs: Mapping[str, Any], outputs: int 
         raise WorkloadError(
             f"outputs of {name} is {shown(outputs)}; expected an int from 1 up to {MOST_OUTPUTS}"
         )
-    values = [_value(a, _dtype_beside(args)) for a in args]
+    static, dtype = ops.find(name).static, _dtype_beside(args)
+    values = [_value(a, None if n in static else dtype) for n, a in enumerate(args)]
     needed = _needed(name)
     for n, v in enumerate(values[: len(needed)]):
         if v is None and needed[n]:

@@ -10,6 +10,7 @@ from graph_models import node_model, reference
 from onnx import helper, numpy_helper
 
 from autosched import graph, te
+from autosched.graph import op
 
 RNG = np.random.default_rng(1)
 
@@ -227,3 +228,21 @@ def _same_scatter(name: str, inputs: list[np.ndarray], want: np.ndarray, **attrs
     proto, arrays = node_model(name, inputs, 1, 18, **attrs)
     got = graph.evaluate(graph.from_onnx(proto), "main", *arrays)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("size", [65, 2100])
+@pytest.mark.parametrize(("axis", "dtype"), [(0, "float32"), (1, "int32"), (2, "float32")])
+def test_running_sums_of_any_length(rng, dtype, axis, size):
+    """From 65 elements on they are added up in stretches, and those in stretches again."""
+    shape = [2, 3, 2]
+    shape[axis] = size
+    x = graph.var("x", shape, dtype)
+    data = (rng.standard_normal(shape) * 9).astype(dtype)
+    forms = [(e, r) for e in (0, 1) for r in (0, 1)]
+    results = [op.cumsum(x, axis, exclusive=e, reverse=r) for e, r in forms]
+    mod = graph.module(main=graph.function([x], results))
+    for (exclusive, reverse), found in zip(forms, graph.build(mod)(data), strict=True):
+        want = np.flip(data, axis) if reverse else data
+        want = want.astype("f8").cumsum(axis) - (want if exclusive else 0)
+        want = np.flip(want, axis) if reverse else want
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.graph.errors import Unsupported
+from autosched.graph.ops.best import best
 from autosched.graph.ops.registry import Known, Results, host_operator, like_first
 from autosched.graph.ops.tensors import normal_axis
 
@@ -40,14 +41,9 @@ def top_k(
     n = int(k.reshape(-1)[0])
     if not 0 <= n <= x.shape[axis]:
         raise Unsupported(f"K is {n}; axis {axis} has {x.shape[axis]} elements")
-    # Equal elements keep the order of their indices.
-    if largest:
-        back = np.flip(x, axis)
-        order = x.shape[axis] - 1 - np.flip(np.argsort(back, axis, kind="stable"), axis)
-    else:
-        order = np.argsort(x, axis, kind="stable")
-    chosen = order.take(range(n), axis)
-    return np.take_along_axis(x, chosen, axis), chosen.astype(np.int64)
+    values, index = best(np.moveaxis(x, axis, -1), n, bool(largest))
+    values, index = (np.ascontiguousarray(np.moveaxis(a, -1, axis)) for a in (values, index))
+    return values, index
 
 
 @host_operator("Unique")

@@ -198,11 +198,12 @@ def normal_axis(axis: int, rank: int, name: str = "axis") -> int:
     return axis + rank if axis < 0 else axis
 
 
-def normal_axes(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+def normal_axes(axes: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
     """Axes counted from the front, in order; all of them for None."""
     if axes is None:
         return tuple(range(rank))
-    return tuple(sorted({normal_axis(int(a), rank) for a in axes}))
+    given = (axes,) if isinstance(axes, int) else axes
+    return tuple(sorted({normal_axis(int(a), rank) for a in given}))
 
 
 def row_major(indices: Sequence[Any], shape: Sequence[Extent]) -> Any:

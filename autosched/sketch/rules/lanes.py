@@ -134,18 +134,33 @@ def lane_specs(info: BlockInfo, lanes: Lanes, target: Target) -> tuple[DecisionS
     of the reduction are unrolled."""
     # Decisions of their own: those of the other sketches share the registers differently.
     label = f"{info.name}.lanes"
+    rows = _rows(info, lanes, target)
     found: list[TileSpec] = []
-    left = ROWS
-    for axis in reversed(info.spatial):
-        name, extent = axis.var.name, int(axis.extent)
-        rows = min(left, extent)
-        left //= rows
+    for axis in info.spatial:
+        name = axis.var.name
         names = (f"{label}.{name}.1", f"{label}.{name}.2")
-        found.insert(0, TileSpec(label, name, names, extent, "rows", 1, (1, rows)))
+        default = (1, rows.get(id(axis.var), 1))
+        found.append(TileSpec(label, name, names, int(axis.extent), "rows", 1, default))
     name, vectors = lanes.axis.var.name, -(-int(lanes.axis.extent) // lanes.count)
-    copies = (min(2, vectors),)
+    few = 4 * prod(rows.values()) <= target.vector_registers
+    copies = (min(2 if few else 1, vectors),)
     found.append(TileSpec(label, name, (f"{label}.{name}.1",), vectors, "reduce", 1, copies))
     return tuple(found)
+
+
+def _rows(info: BlockInfo, lanes: Lanes, target: Target) -> dict[int, int]:
+    """Rows of the default register tile: all results that an element of the operand with the fewest
+    goes into, so that it is read once, and then as many as there are registers for."""
+    along = [a for a in info.block.reads if is_contiguous(a, lanes.axis)]
+    used = used_axes(min(along, key=lambda a: _reuse(info, a)))
+    shared = [a for a in info.spatial if id(a.var) not in used]
+    others = [a for a in reversed(info.spatial) if id(a.var) in used]
+    rows = {id(a.var): int(a.extent) for a in shared}
+    left = max(1, min(ROWS, target.vector_registers // 2 // prod(rows.values())))
+    for axis in others:
+        rows[id(axis.var)] = min(left, int(axis.extent))
+        left //= rows[id(axis.var)]
+    return rows
 
 
 def _tile(
