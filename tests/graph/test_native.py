@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 
 from autosched import graph
 from autosched.errors import WorkloadError
+from autosched.graph import op
 from autosched.graph.repeat import ROOM, Repeated
 from autosched.script import parse
 
@@ -190,8 +191,59 @@ def test_what_is_in_the_cache_is_not_scheduled_again(net, rng, tmp_path, monkeyp
     ],
 )
 @pytest.mark.parametrize("biased", [False, True])
-def test_transposed_convolutions_take_the_phases_of_their_stride(window, attrs, biased, rng):
+@pytest.mark.parametrize("constant", [False, True])
+def test_transposed_convolutions_take_the_phases_of_their_stride(
+    window, attrs, biased, constant, rng
+):
+    """Windows of constants are filled up to multiples of the stride."""
     arrays = [rng.standard_normal(s).astype("f4") for s in [(2, 3, 4, 5), (3, 6, *window), (6,)]]
     proto, given = node_model("ConvTranspose", arrays[: 2 + biased], 1, **attrs)
-    (got,) = graph.build(graph.from_onnx(proto))(*given)
+    bound = {"i1": given[1]} if constant else {}
+    compiled = graph.build(graph.from_onnx(proto), params=bound)
+    (got,) = compiled(*(a for n, a in enumerate(given) if n != 1 or not constant))
     np.testing.assert_allclose(got, reference(proto, *given)[0], rtol=1e-4, atol=1e-4)
+
+
+def scattered(x, w, strides, dilations, pads, extra, group):
+    """A transposed convolution by its definition: each element times the window, where it lands."""
+    spatial, rank = x.shape[2:], x.ndim - 2
+    sizes = zip(spatial, strides, w.shape[2:], dilations, extra, strict=True)
+    size = [(n - 1) * s + (k - 1) * d + 1 + e for n, s, k, d, e in sizes]
+    out = np.zeros((x.shape[0], group * w.shape[1], *size))
+    into, each = x.shape[1] // group, w.shape[1]
+    for g in range(group):
+        part, of = x[:, g * into : (g + 1) * into], w[g * into : (g + 1) * into]
+        for at in np.ndindex(*spatial):
+            for tap in np.ndindex(*w.shape[2:]):
+                where = tuple(
+                    i * s + k * d for i, s, k, d in zip(at, strides, tap, dilations, strict=True)
+                )
+                out[(slice(None), slice(g * each, (g + 1) * each), *where)] += (
+                    part[(slice(None), slice(None), *at)] @ of[(slice(None), slice(None), *tap)]
+                )
+    cut = (slice(pads[d], size[d] - pads[rank + d]) for d in range(rank))
+    return out[(slice(None), slice(None), *cut)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_transposed_convolutions_of_any_attributes(seed):
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+    group = int(rng.integers(1, 3))
+    window, strides, dilations = (
+        [int(n) for n in rng.integers(1, m, rank)] for m in (6, 4, 3 if seed % 3 == 0 else 2)
+    )
+    reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
+    pads = [int(rng.integers(0, (r + 1) // 2)) for r in (*reach, *reach)]
+    extra = [int(rng.integers(0, s)) for s in strides]
+    shapes = (2, 2 * group, *rng.integers(3, 7, rank)), (2 * group, 3, *window)
+    x, w = (rng.standard_normal(s).astype("f4") for s in shapes)
+    data = graph.var("x", x.shape)
+    out = op.conv_transpose(
+        data, w, strides=strides, dilations=dilations, group=group, pads=pads,
+        output_padding=extra,
+    )  # fmt: skip
+    mod = graph.module(main=graph.function([data], out))
+    want = scattered(x, w, strides, dilations, pads, extra, group)
+    for found in (graph.build(mod)(x)[0], graph.evaluate(mod, "main", x)):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)

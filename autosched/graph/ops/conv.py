@@ -276,6 +276,16 @@ def conv_transpose(
     ]
     shift = [0 if s > 1 else p for p, s in zip(begin, apart, strict=True)]
 
+    # Where no remainder is to be asked for, zeros around x stand for what is not there.
+    around: list[tuple[int, int] | None] = []
+    for d, n in enumerate(spatial):
+        s, step = apart[d], dilation[d] if apart[d] == 1 else 1
+        known = isinstance(n, int) and isinstance(wide[d], int) and stride[d] in (1, s)
+        far = (wide[d] - 1) // s + shift[d] - (n - 1) if known else 0
+        around.append((max((taps[d] - 1) * step - shift[d], 0), max(far, 0)) if known else None)
+    before, after = ([0, 0, *(side[k] if side else 0 for side in around)] for k in (0, 1))
+    padded = pad(x, before, after, te.const(0, x.dtype))
+
     def element(n: Any, co: Any, *at: Any) -> Any:
         r = [
             te.reduce_axis((0, m), name=f"r{a}") if m > 1 else 0
@@ -296,14 +306,18 @@ def conv_transpose(
                 last = None
                 if stride[d] > 1:
                     inside.append(steps % stride[d] == 0)
-            if last is None or taps[d] > 1:
-                inside.append(place >= 0)
-            if last is None or not isinstance(spatial[d], int) or last >= spatial[d]:
-                inside.append(place < spatial[d])
+            beside = around[d]
+            if beside is not None:
+                place = place + beside[0] if beside[0] else place
+            else:
+                if last is None or taps[d] > 1:
+                    inside.append(place >= 0)
+                if last is None or not isinstance(spatial[d], int) or last >= spatial[d]:
+                    inside.append(place < spatial[d])
             places.append(place)
             window.append(k)
         ci = rc if group == 1 else co // each * depth + rc
-        term = x(n, ci, *places) * w(ci, co if group == 1 else co % each, *window)
+        term = padded(n, ci, *places) * w(ci, co if group == 1 else co % each, *window)
         over = [*(m for m in r if not isinstance(m, int)), rc]
         if inside:
             term = te.if_then_else(te.all(*inside), term, te.const(0, x.dtype))
