@@ -2,7 +2,9 @@
 
 A value's layout is a permutation in its type: a kernel reads and writes its arguments as they lie.
 What the caller gives and gets keeps its layout. Where a convolution reads or makes it, a kernel of
-its own copies it, since the convolution would read or write one element a cache line.
+its own copies it, since the convolution would read or write one element a cache line. The same goes
+for pools whose windows overlap, and interpolations; other pools, normalisations and the like that
+nothing of this kind is connected with take their arguments as they lie.
 
 The result of a kernel lies as its operators leave it: channels last behind a convolution, rows last
 behind a product, and through a Transpose in the order that makes it a copy. Where they leave it
@@ -38,6 +40,8 @@ _REARRANGED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Einsum"}
 """Operators whose result has other axes than its operand."""
 _WEIGHTS = {"Conv": (1, 0), "ConvTranspose": (0, 1), "autosched.ConvSums": (1, 0)}
 """Operator -> the order of the axes of its weight behind the window: depth, filters."""
+CONVOLUTIONS = frozenset({*_WEIGHTS, "ConvInteger", "QLinearConv"})
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 SMALL = 4096
 """Elements: so few stay in the first cache, where the order in which they are read is no matter."""
 FEWEST_CHANNELS = 8
@@ -81,40 +85,70 @@ class _Layouts:
             return self.primitive.get(b.value.callee.name)
         return None
 
+    def by_channels(self, body: Body) -> set[int]:
+        """The numbers of the bindings that want channels last: those over N, C and spatial axes
+        that a convolution or the like is connected with, through values that kernels hand on."""
+        group: dict[int, int] = {}
+
+        def root(n: int) -> int:
+            while group.setdefault(n, n) != n:
+                group[n] = n = group[group[n]]
+            return n
+
+        found: list[int] = []
+        gathers: list[int] = []
+        for n, b in enumerate(body.bindings):
+            f = self.callee(b)
+            if f is None:
+                continue
+            assert isinstance(b.value, Call)
+            first, *others = [*b.vars, *(a for a in b.value.args if isinstance(a, Var))]
+            for a in others:
+                if _rank(a) >= 3:
+                    group[root(id(a))] = root(id(first))
+            if self.spatial[f.name]:
+                found.append(n)
+            if _gathers(f):
+                gathers.append(id(first))
+        reached = {root(n) for n in gathers}
+        return {n for n in found if root(id(body.bindings[n].vars[0])) in reached}
+
     def body(self, body: Body) -> Body:
+        by_channels = self.by_channels(body)
         fixed = {id(a) for a in body.results}
         wanted: set[int] = set()
-        for b in body.bindings:
+        for n, b in enumerate(body.bindings):
             f = self.callee(b)
             if f is None:
                 fixed |= {id(a) for a in reads(b.value)} | {id(v) for v in b.vars}
-            elif self.spatial[f.name]:
+            elif n in by_channels:
                 assert isinstance(b.value, Call)
                 wanted |= {id(a) for a in (*b.value.args, *b.vars) if isinstance(a, Var)}
         last: dict[int, Var] = {}
         twice: set[int] = set()  # values that lie as they did, too
         bindings: list[Binding] = []
-        for b in body.bindings:
+        for number, b in enumerate(body.bindings):
             f = self.callee(b)
             if f is None:
                 bindings.append(Binding(b.vars, with_bodies(b.value, self.body)))
                 continue
             assert isinstance(b.value, Call)
-            given, made = self.copies[f.name]
+            spatial = number in by_channels
+            given, made = self.copies[f.name] if spatial else ((), False)
             for x in (b.value.args[n] for n in given):
                 if isinstance(x, Var) and id(x) not in last and _moves(x):
                     last[id(x)] = _laid(x, channels_last(_rank(x)))
                     bindings.append(self.copied(x, last[id(x)]))
                     twice.add(id(x))
             moved = {id(a) for a in b.value.args if id(a) in last}
-            if not self.spatial[f.name] and moved <= twice:
+            if not spatial and moved <= twice:
                 moved = set()
             args = tuple(last[id(a)] if id(a) in moved else a for a in b.value.args)
             variables = b.vars
             copy = None
             if len(variables) == 1:
                 v = variables[0]
-                order = left_by(f, args)
+                order = left_by(f, args, spatial)
                 if order is None and id(v) in wanted:
                     order = channels_last(_rank(v))
                 free = id(v) not in fixed or (made and _moves(v))
@@ -124,7 +158,7 @@ class _Layouts:
                     if id(v) in fixed:
                         copy = self.copied(last[id(v)], v)
                         twice.add(id(v))
-            name = self.specialised(f, args, variables)
+            name = self.specialised(f, args, variables, spatial)
             bindings.append(Binding(variables, Call(Global(name), args, b.value.attrs)))
             if copy is not None:
                 bindings.append(copy)
@@ -139,14 +173,20 @@ class _Layouts:
         )
         return Binding((made,), Call(Global(self.specialised(copy, (given,), (made,))), (given,)))
 
-    def specialised(self, f: Function, args: tuple[object, ...], variables: tuple[Var, ...]) -> str:
+    def specialised(
+        self,
+        f: Function,
+        args: tuple[object, ...],
+        variables: tuple[Var, ...],
+        spatial: bool = False,
+    ) -> str:
         """The function with its parameters and results laid out as a call has them."""
         given = [
             self.weight(f, n) if isinstance(a, Const) else a.type
             for n, a in enumerate(args)
             if isinstance(a, (Var, Const))
         ]
-        key = (f.name, tuple(given), tuple(v.type for v in variables))
+        key = (f.name, tuple(given), tuple(v.type for v in variables), spatial)
         if key not in self.made:
             params = tuple(Var(p.name, t) for p, t in zip(f.params, given, strict=True))
             known: dict[int, Var] = {id(p): q for p, q in zip(f.params, params, strict=True)}
@@ -163,7 +203,7 @@ class _Layouts:
                 known.update({id(v): w for v, w in zip(b.vars, fresh, strict=True)})
                 inner.append(Binding(fresh, call))
             body = Body(tuple(inner), tuple(known.get(id(a), a) for a in f.body.results))
-            attrs = f.attrs if not self.spatial.get(f.name) else (*f.attrs, ("spatial", True))
+            attrs = (*f.attrs, ("spatial", True)) if spatial else f.attrs
             name, n = f.name, 0
             while name in self.out or name in self.others:
                 n += 1
@@ -184,6 +224,27 @@ class _Layouts:
                 rank = len(t.known)
                 return TensorType(t.shape, t.dtype, (*range(2, rank), *_WEIGHTS[str(v.callee)]))
         return t
+
+
+def _gathers(f: Function) -> bool:
+    """Whether one of its operators reads neighbours again and again, for which vectors run over the
+    channels best: a convolution, a pool whose windows overlap, an interpolation."""
+    return any(isinstance(b.value, Call) and _reads_again(b.value) for b in f.body.bindings)
+
+
+def _reads_again(call: Call) -> bool:
+    if call.callee in CONVOLUTIONS:
+        return True
+    attrs = dict(call.attrs)
+    if call.callee == "Resize":
+        again = attrs.get("mode", "nearest") != "nearest"
+    elif call.callee in POOLS:
+        window = attrs["kernel_shape"]
+        strides = attrs.get("strides") or (1,) * len(window)
+        again = any(k > s for k, s in zip(window, strides, strict=True))
+    else:
+        return False
+    return again and _channels(call.args[0]) >= FEWEST_CHANNELS
 
 
 def _copies(f: Function) -> tuple[tuple[int, ...], bool]:
@@ -257,28 +318,29 @@ def _moves(v: Var) -> bool:
     return not small and t.known[1] != 1 and any(n != 1 for n in t.known[2:])
 
 
-def left_by(f: Function, args: Sequence[object]) -> Layout | None:
+def left_by(f: Function, args: Sequence[object], spatial: bool = True) -> Layout | None:
     """The layout in which a function's only result lies as its operators compute it, given how the
-    arguments lie; None where they leave it open."""
+    arguments lie; None where they leave it open. `spatial`: whether those over N, C and spatial
+    axes leave channels last."""
     known: dict[int, Layout] = {}
     for p, a in zip(f.params, args, strict=True):
         if isinstance(a, Var) and isinstance(a.type, TensorType) and a.type.layout:
             known[id(p)] = a.type.layout
     for b in f.body.bindings:
         assert isinstance(b.value, Call)
-        found = _computed(b.value, b.vars[0], known)
+        found = _computed(b.value, b.vars[0], known, spatial)
         if found is not None:
             known[id(b.vars[0])] = found
     return known.get(id(f.body.results[0]))
 
 
-def _computed(call: Call, result: Var, known: Mapping[int, Layout]) -> Layout | None:
+def _computed(call: Call, result: Var, known: Mapping[int, Layout], spatial: bool) -> Layout | None:
     rank = _rank(result)
     if call.callee in _PRODUCTS:
         return tuple(range(rank))
     if call.callee in _REARRANGED or rank < 3:
         return None
-    if isinstance(call.callee, str) and OPERATORS[call.callee].spatial:
+    if spatial and isinstance(call.callee, str) and OPERATORS[call.callee].spatial:
         return channels_last(rank)
     given = [known[id(a)] for a in call.args if id(a) in known and _rank(a) == rank]
     if not given:
