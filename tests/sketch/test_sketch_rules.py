@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -303,6 +304,30 @@ def test_a_matrix_read_for_few_results_is_read_row_by_row(
         # These rows for the whole part of the result that a thread has, then the next ones.
         assert block == 1
         assert along * vector * target.num_cores == shape[2]
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7])
+def test_a_constant_matrix_is_read_panel_by_panel(rows: int) -> None:
+    """It is packed beforehand: results of a panel stay in registers, whichever way it lay."""
+    for make in (lambda: prim_func_of("matmul", (rows, 2048, 2048)),
+                 lambda: against_rows(rows, 2048, 2048)):  # fmt: skip
+        given = make()
+        attrs = (*given.attrs, ("layout_free", ("B",)), ("layout_rewrite", 2))
+        free = replace(given, attrs=attrs)
+        func = default_schedule(free, Target("llvm -mcpu=x86-64-v3 -num-cores=2")).func
+        *_, height, vector = (x for x in site_of(func, "C").loops)
+        assert vector.kind == "vectorized"
+        assert vector.var.name.startswith("j")
+        assert any(a.buffer.name.startswith("B_") for a in site_of(func, "C").block.reads)
+        assert int(height.extent) == min(rows, 4)  # of sixteen registers
+
+
+@pytest.mark.parametrize("rows", [2, 4, 7])
+def test_rows_that_share_a_matrix_along_the_reduction_are_a_tile(rows: int) -> None:
+    """It is read once, not once a row."""
+    func = default_schedule(against_rows(rows, 512, 4096), WIDE).func
+    found = {x.var.name: int(x.extent) for x in site_of(func, "C").loops}
+    assert [n for name, n in found.items() if name.startswith("i")][-1] == rows
 
 
 def test_windows_that_overlap_are_no_matrix_read_once() -> None:

@@ -11,6 +11,7 @@ so that they do, once for all threads.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
@@ -19,6 +20,7 @@ from autosched.schedule import Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import LANE_REDUCERS, axis_loops, is_contiguous
+from autosched.sketch.rules.tiling import prepared_weights
 from autosched.sketch.state import State, TiledNest, Verdict
 from autosched.target import Target
 from autosched.tir import dtypes
@@ -47,14 +49,13 @@ class LaneTiling:
         """A tiled reduction that reads an operand along a reduction axis, for few results."""
         if block in state.handled or block in state.factored:
             return Verdict.PASS
-        info = state.blocks()[block]
-        return Verdict.PASS if lanes_of(info, state.target) is None else Verdict.APPLY
+        return Verdict.PASS if _lanes(state, block) is None else Verdict.APPLY
 
     def apply(self, state: State, block: str) -> list[State]:
         """The sketch."""
         blocks = state.blocks()
         info = blocks[block]
-        lanes = lanes_of(info, state.target)
+        lanes = _lanes(state, block)
         assert lanes is not None  # the condition has found them
         schedule = state.fork()
         specs = lane_specs(info, lanes, state.target)
@@ -91,9 +92,14 @@ class LaneTiling:
         return [state.advance(schedule, tuple(handled), specs, choice, (nest,))]
 
 
-def lanes_of(info: BlockInfo, target: Target) -> Lanes | None:
+def _lanes(state: State, block: str) -> Lanes | None:
+    return lanes_of(state.blocks()[block], state.target, prepared_weights(state.schedule.func))
+
+
+def lanes_of(info: BlockInfo, target: Target, prepared: Collection[str] = ()) -> Lanes | None:
     """The axis to run vectors over, where some read lies along it and has less than half a vector
-    of results an element; None where there is none, or another read cannot be packed along it."""
+    of results an element; None where there is none, or another read cannot be packed along it.
+    What is packed beforehand, `prepared`, may lie along the result: no vector is summed then."""
     block = info.block
     if not info.needs_tiling or info.vector_axis is None:
         return None
@@ -103,7 +109,7 @@ def lanes_of(info: BlockInfo, target: Target) -> Lanes | None:
     count = max(target.vector_bytes // item, 1)
     for axis in reversed(info.reduce):
         reads = [(n, a) for n, a in enumerate(block.reads) if id(axis.var) in used_axes(a)]
-        along = [a for _, a in reads if is_contiguous(a, axis)]
+        along = [a for _, a in reads if is_contiguous(a, axis) and a.buffer.name not in prepared]
         few = any(2 * _reuse(info, a) < count for a in along)
         if not few or int(axis.extent) < count:
             continue

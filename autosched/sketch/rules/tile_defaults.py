@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
@@ -27,10 +28,11 @@ FEW = 8
 """Results an element up to which an operand is read as if for one."""
 
 
-def is_streamed(info: BlockInfo, target: Target) -> bool:
+def is_streamed(info: BlockInfo, target: Target, packed: Collection[str] = ()) -> bool:
     """Whether what is read along the vectors comes from beyond the second cache for few results an
     element: a vector or a few times a matrix. Then whole rows are read one after the other, as they
-    lie in memory, and results stay in the cache rather than in registers."""
+    lie in memory, and results stay in the cache rather than in registers. `packed`: buffers whose
+    panels lie one after the other beforehand."""
     vector = info.vector_axis
     assert vector is not None  # the condition asks for one
     if not info.reduce:
@@ -40,7 +42,8 @@ def is_streamed(info: BlockInfo, target: Target) -> bool:
         dense = is_contiguous(access, vector) and id(info.reduce[-1].var) in used
         results = prod(extent_of(a) for a in info.spatial if id(a.var) not in used)
         size = prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
-        if dense and results <= FEW and size > target.l2_bytes and not _slides(access, info):
+        far = size > target.l2_bytes and access.buffer.name not in packed
+        if dense and results <= FEW and far and not _slides(access, info):
             return True
     return False
 

@@ -11,6 +11,7 @@ threads or by each thread for its parallel tile.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -101,7 +102,7 @@ class MultiLevelTiling:
         info = blocks[block]
         consumer = elementwise_consumer(info, blocks)
         weights = prepared_weights(state.schedule.func)
-        specs = tile_specs(info, state.target)
+        specs = tile_specs(info, state.target, prepared_weights(state.schedule.func))
         operands = packable(info, specs, weights, block in state.factored)
         modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
@@ -125,7 +126,7 @@ class MultiLevelTiling:
         cached: bool,
     ) -> State:
         schedule = state.fork()
-        specs = tile_specs(info, state.target)
+        specs = tile_specs(info, state.target, prepared_weights(state.schedule.func))
         state.declare(schedule, specs)
         block = schedule.get_block(info.name)
         handled = [info.name]
@@ -185,7 +186,9 @@ class Levels:
     parallel_roots: list[LoopRV] = field(default_factory=list)
 
 
-def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
+def tile_specs(
+    info: BlockInfo, target: Target, prepared: Collection[str] = ()
+) -> tuple[DecisionSpec, ...]:
     """Tile decisions of a block's axes: three factors for a spatial axis, two for a reduction axis.
 
     A spatial axis that every read uses gives no reuse, so it takes no registers (role "outer").
@@ -196,7 +199,7 @@ def tile_specs(info: BlockInfo, target: Target) -> tuple[DecisionSpec, ...]:
     groups = shared_groups(info, target)
     found: list[TileSpec] = []
     rows = default_rows(info, target, lanes)
-    streamed = is_streamed(info, target)
+    streamed = is_streamed(info, target, prepared)
     taps = default_copies(info)
     down = register_tiles(info, target)
     panels = reads_panels(info)
