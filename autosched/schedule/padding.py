@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -181,6 +182,7 @@ def pad_einsum(func: PrimFunc, block: str, padding: Sequence[int]) -> tuple[Prim
         if not isinstance(it.extent, int):
             refuse(f"{what}: axis {it.var.name} has extent {it.extent}; expected a constant")
         grown[it.var] = -(-it.extent // p) * p
+    extents = {it.var: int(it.extent) for it in old.iters}
     taken = block_names(func)
     before: list[Block] = []
     reads: list[Access] = []
@@ -188,7 +190,7 @@ def pad_einsum(func: PrimFunc, block: str, padding: Sequence[int]) -> tuple[Prim
         axes = bare_axes(old, access)
         assert axes is not None
         pad = _grown(access.buffer, axes, grown, taken)
-        before.append(_padded_copy(access.buffer, pad))
+        before.append(_padded_copy(access.buffer, pad, [extents[v] for v in axes]))
         reads.append(Access(pad, access.indices))
     (write,) = old.writes
     axes = bare_axes(old, write)
@@ -200,8 +202,17 @@ def pad_einsum(func: PrimFunc, block: str, padding: Sequence[int]) -> tuple[Prim
                 f"{what}: axis {it.var.name} does not index every input, so that padding would be "
                 "multiplied by elements, which may be infinite"
             )
+    others = [x for x in _factors(old.body[0]) if not isinstance(x, Slot)]
+    more = any(it.kind == "reduce" and grown[it.var] != it.extent for it in old.iters)
+    if more and any(not isinstance(x, Const) or not math.isfinite(x.value) for x in others):
+        refuse(
+            f"{what}: a factor that is no element of an input may not be finite where there is "
+            "padding, and 0 times it is not 0",
+            old,
+        )
     result = _grown(write.buffer, axes, grown, taken)
-    crop = _crop(write.buffer, result, unique_name(taken, f"{block}_crop"))
+    name = unique_name(taken, f"{block}_crop")
+    crop = _crop(write.buffer, result, name, [extents[v] for v in axes])
     update = replace(
         old,
         iters=tuple(replace(it, extent=grown[it.var]) for it in old.iters),
@@ -253,15 +264,11 @@ def _grown(old: Buffer, axes: Sequence[Var], grown: dict[Var, int], taken: set[s
     return Buffer(name, tuple(grown[v] for v in axes), old.dtype)
 
 
-def _padded_copy(old: Buffer, new: Buffer) -> Block:
-    """Copies `old` to the larger `new`, with zeros beyond."""
+def _padded_copy(old: Buffer, new: Buffer, extents: Sequence[int]) -> Block:
+    """Copies the first elements of `old`, as many as are read, to `new`, with zeros beyond."""
     axes = [Var(f"v{n}") for n in range(len(new.shape))]
     value: Expr = Slot(0, old.dtype)
-    conditions = [
-        v < n
-        for v, n, m in zip(axes, old.shape, new.shape, strict=True)
-        if isinstance(n, int) and n != m
-    ]
+    conditions = [v < n for v, n, m in zip(axes, extents, new.shape, strict=True) if n != m]
     for c in reversed(conditions):
         value = Call("if_then_else", (c, value, const(0, old.dtype)), old.dtype)
     at = tuple(Affine.of(v) for v in axes)
@@ -269,9 +276,10 @@ def _padded_copy(old: Buffer, new: Buffer) -> Block:
     return Block(new.name, iters, (), (), (Access(old, at),), (Access(new, at),), (value,))
 
 
-def _crop(old: Buffer, new: Buffer, name: str) -> Block:
+def _crop(old: Buffer, new: Buffer, name: str, extents: Sequence[int]) -> Block:
+    """Copies the elements of `old` that were computed from `new`; the others are another's."""
     axes = [Var(f"v{n}") for n in range(len(old.shape))]
     at = tuple(Affine.of(v) for v in axes)
-    iters = tuple(Iter(v, n) for v, n in zip(axes, old.shape, strict=True))
+    iters = tuple(Iter(v, n) for v, n in zip(axes, extents, strict=True))
     value = (Slot(0, old.dtype),)
     return Block(name, iters, (), (), (Access(new, at),), (Access(old, at),), value)
