@@ -247,3 +247,19 @@ def test_no_halves() -> None:
     message = "block out computes with float16, which x86-64 cannot convert; use float32"
     with pytest.raises(CodegenError, match=message):
         generate_ir(func, Target("llvm -mcpu=x86-64 -mtriple=x86_64-linux-gnu"))
+
+
+@pytest.mark.parametrize("size", [1, 64, 77])
+def test_a_difference_of_equal_products_is_zero(size: int) -> None:
+    """Were one of them not rounded, half of the roots would be of a number below zero."""
+    x, y = (te.placeholder((size,), name=n) for n in "xy")
+    root = te.compute((size,), lambda i: te.sqrt(x[i] * x[i] - y[i] * y[i]), name="root")
+    schedule = Schedule(te.create_prim_func([x, y, root]))
+    if size > 1:
+        schedule.vectorize(schedule.get_loops("root")[-1])
+    given, out = (
+        np.random.default_rng(0).standard_normal(size).astype("f4"),
+        np.full(size, np.nan, "f4"),
+    )
+    *_, found = compiled(schedule.func, [given, given.copy(), out])
+    np.testing.assert_array_equal(found, np.zeros(size, "f4"))

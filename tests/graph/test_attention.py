@@ -146,3 +146,21 @@ def test_groups_of_attention_take_what_is_between(rng):
     """The names of the kernels say what is in them."""
     names = [str(n) for n in fuse(attention(form="divided")).graphs]
     assert any("matmul_div_add_softmax" in n for n in names)
+
+
+@pytest.mark.parametrize("columns", [33, 40, 100])
+def test_rows_without_any_key_are_even_where_masked_scores_are_scaled(rng, columns):
+    """The maximum of a row and what it is subtracted from are rounded alike: of 4e8 the product
+    that is not rounded is up to 16 away."""
+    q, k, v = (graph.var(n, s) for n, s in zip("qkv", [(20, 16), (16, columns), (columns, 16)],
+                                               strict=True))  # fmt: skip
+    there, by = graph.var("there", (20, 1), "bool"), graph.var("by", (1, 1))
+    scores = op.where(there, op.matmul(q, k), graph.const(np.float32(-1e9)))
+    params = [q, k, there, by, v]
+    mod = graph.module(main=graph.function(params, op.matmul(op.softmax(op.mul(scores, by)), v)))
+    data = [rng.standard_normal([int(n) for n in p.type.shape]) for p in mod["main"].params]
+    data = [d.astype("f4") for d in data]
+    data[2], data[3] = data[2] > 0, np.full((1, 1), 0.3, "f4")
+    want = graph.evaluate(mod, "main", *data)
+    for target in ("llvm -num-cores=1", "llvm -num-cores=1 -mcpu=x86-64-v3"):
+        np.testing.assert_allclose(graph.build(mod, target)(*data)[0], want, rtol=1e-4, atol=1e-5)

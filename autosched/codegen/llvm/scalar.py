@@ -209,7 +209,8 @@ class Scalars:
     def _float(self, op: str, args: list[Value], dtype: str, lanes: int) -> Value:
         t, x = args[0].type, [v.ref for v in args]
         if op in _FLOAT_OPS:
-            return Value(self.b.op(f"{_FLOAT_OPS[op]} contract {t} {x[0]}, {x[1]}"), dtype, lanes)
+            flag = "" if op == "sub" else " contract"
+            return Value(self.b.op(f"{_FLOAT_OPS[op]}{flag} {t} {x[0]}, {x[1]}"), dtype, lanes)
         if op == "neg":
             return Value(self.b.op(f"fneg {t} {x[0]}"), dtype, lanes)
         if op in ("min", "max"):
