@@ -43,6 +43,10 @@ def heads(rows=64, columns=96, depth=32, width=48, count=11, form="plain"):
         causal = graph.const(np.tri(rows, columns, dtype=bool))
         scores = op.where(causal, scores, graph.const(np.float32(-np.inf)))
     weights = op.softmax(op.exp(scores) if form == "exponential" else scores)
+    if form == "shares":
+        by = graph.var("by", (columns,))
+        params.append(by)
+        weights = op.div(weights, op.add(op.abs(by), 1.0))
     if form == "guarded":
         weights = op.where(op.isnan(weights), graph.const(np.float32(0)), weights)
     out = op.matmul(weights, v)
@@ -83,7 +87,7 @@ def test_products_that_stay_in_float32(changed):
     [(64, 96, True), (37, 101, True), (37, 96, True), (37, 101, False)],
 )
 @pytest.mark.parametrize(
-    "form", ["plain", "guarded", "quotient", "constant", "selected", *MASKS], ids=str
+    "form", ["plain", "guarded", "quotient", "shares", "constant", "selected", *MASKS], ids=str
 )
 def test_sizes_are_filled_up(rng, form, rows, columns, whole_rows):
     """With what changes no result: rows without any score left are no numbers in both."""
@@ -100,6 +104,14 @@ def test_sizes_are_filled_up(rng, form, rows, columns, whole_rows):
     np.testing.assert_allclose(found, want, atol=3e-2)
     if form in MASKS or form == "guarded":
         assert np.isnan(want).any() == (form in MASKS)
+
+
+def test_a_weight_of_one_number_is_not_taken_for_its_bits(rng):
+    x = graph.var("x", (20, 30, 1))
+    mod = graph.module(main=graph.function([x], op.matmul(x, graph.const(np.array([[1.5]], "f4")))))
+    data = rng.standard_normal((20, 30, 1)).astype("f4")
+    (found,) = graph.build(mod, HOST, precision="bfloat16")(data)
+    np.testing.assert_allclose(found, data * 1.5, rtol=1e-2)
 
 
 @pytest.mark.parametrize("rows", [64, 37])

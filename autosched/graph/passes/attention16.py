@@ -110,7 +110,14 @@ class _Writer:
     def _last(self, b: Binding, found: _Attention) -> None:
         weights, values = _args(b)
         more = _over(found.rows, self.tall)
-        left = self._bound("narrow", "Cast", (self.filled[id(weights)],), {"to": "bfloat16"})
+        filled = self.filled[id(weights)]
+        made = found.between[id(weights)].value
+        if _over(found.columns, WHOLE) and isinstance(made, Call) and made.callee != "Softmax":
+            # What is divided by a filled-up zero, say, is no number, nor is that times zero.
+            exists = np.arange(found.columns + _over(found.columns, WHOLE)) < found.columns
+            none = constant(np.array(0, "float32"))
+            filled = self._bound("weights", "Where", (constant(exists), filled, none))
+        left = self._bound("narrow", "Cast", (filled,), {"to": "bfloat16"})
         args = (left, self._operand(values, _over(found.columns, WHOLE), 0))
         if not more:
             self.now.out.append(Binding(b.vars, make_call(SUMS["MatMul"], args, {})[0]))
