@@ -218,3 +218,44 @@ def test_a_whole_model_is_refused_for_a_gpu_and_its_kernels_are_not():
         graph.build(module, target="opencl")
     (task,) = graph.extract_tasks(module, "opencl")[0]
     assert task.target.is_gpu
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"])
+def test_the_index_of_the_best_of_whole_numbers(dtype, op, compiled):
+    """The least and the largest numbers that there are occur, in a row by themselves too."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.array([[low] * 3, [high] * 3, [low, high, low], [high, low, high]], dtype)
+    best, size = (np.argmax if op == "ArgMax" else np.argmin), x.shape[1]
+    for last in (0, 1):
+        (y,) = run(op, [x], compiled=compiled, axis=1, keepdims=0, select_last_index=last)
+        want = size - 1 - best(x[:, ::-1], 1) if last else best(x, 1)
+        assert y.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_mean_of_whole_numbers_is_rounded_towards_zero(compiled):
+    x = np.array([[-1, 2, -4], [0, 3, -5]], "i8")
+    (y,) = run("ReduceMean", [x], compiled=compiled, axes=[0], keepdims=0)
+    assert y.tolist() == [0, 2, -4]
+
+
+def test_a_mean_of_nothing_is_no_number():
+    (y,) = run("ReduceMean", [np.zeros((2, 0), "f4")], compiled=False, axes=[1], keepdims=0)
+    assert np.isnan(y).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_slice_backwards_from_before_the_first_element(compiled):
+    """Starts are taken to be of [0, n - 1] where steps are negative."""
+    given = [np.arange(3, dtype="f4").reshape(1, 3), np.array([-3]), np.array([-(2**62)])]
+    (y,) = run("Slice", [*given, np.array([0]), np.array([-2])], compiled=compiled)
+    assert y.tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sums_of_nothing(axis, compiled):
+    (y,) = run("CumSum", [np.zeros((0, 3), "f4"), np.array(axis)], compiled=compiled)
+    assert y.shape == (0, 3)

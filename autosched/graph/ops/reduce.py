@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple
 
 from autosched import te
@@ -51,7 +51,9 @@ IDENTITIES: dict[Any, Callable[[str], Any]] = {
 
 
 def _over(total: Any, n: int) -> Any:
-    return total * (1 / n) if dtypes.is_float(total.dtype) else te.floordiv(total, n)
+    if dtypes.is_float(total.dtype):
+        return total * (1 / n if n else nan)
+    return te.truncdiv(total, n)  # as onnxruntime, towards zero
 
 
 def reduced(x: TensorLike, axes: Sequence[int], keepdims: bool, rule: Reduction, name: str) -> Any:
@@ -142,6 +144,8 @@ def best_index(
         n: Any = x.shape[at_axis]
         # The index of no element, which stands where all are NaN, or none is better than the worst.
         none: Any = n - 1 if select_last_index else 0
+        if not x.dtype.startswith(("float", "bfloat")):  # the worst may occur: any index is better
+            none = (te.min_value if select_last_index else te.max_value)("int64")
 
         def combine(a: Any, b: Any) -> Any:
             later = b[1] > a[1] if select_last_index else b[1] < a[1]
@@ -177,7 +181,9 @@ def _cumulative(name: str, combine: Callable[..., Any], both: Callable[[Any, Any
     def compute(x: TensorLike, *, axis: Any, exclusive: int = 0, reverse: int = 0) -> Any:
         along = normal_axis(int(axis if isinstance(axis, int) else axis[0]), len(x.shape))
         n = x.shape[along]
-        if isinstance(n, int) and n > 2 * STRETCH and not is_empty(x.shape):
+        if is_empty(x.shape):
+            return x
+        if isinstance(n, int) and n > 2 * STRETCH:
             return by_stretches(x, along, n, exclusive, reverse)
 
         def element(*at: Any) -> Any:

@@ -176,6 +176,8 @@ def slice_(
         if not isinstance(extent, int):
             raise Unsupported(f"axis {axis} has the symbolic extent {extent}; fix its size")
         begin, stop, step = slice(start, end, step).indices(extent)
+        if step < 0 and extent:  # unlike Python's, a start before all elements is the first one
+            begin = max(begin, 0)
         shape[axis] = len(range(begin, stop, step))
         first[axis], by[axis] = begin, step
     return View(
