@@ -18,7 +18,7 @@ from schedule_outcome import outputs
 from test_schedule_property import PROGRAMS, QUICK, TRACES
 
 import autosched as at
-from autosched import te
+from autosched import ops, te
 from autosched.errors import ArgumentError, CodegenError
 from autosched.script import parse, parse_func
 from autosched.tir.interp import run
@@ -156,7 +156,6 @@ def opaque() -> PrimFunc:
 @pytest.mark.parametrize(
     ("program", "kind", "message"),
     [
-        (lambda: plain("uint32"), CodegenError, "C has no type for uint32"),
         (lambda: plain(name="double_"), None, ""),
         (lambda: plain(name="printf"), ArgumentError, "cannot be a function's name"),
         (lambda: at.IRModule.of(plain(), plain(name="g")), ArgumentError, "the functions f, g"),
@@ -173,6 +172,17 @@ def test_what_has_no_c_source_says_why(
         return
     with pytest.raises(kind, match=message):
         at.c_source(program())
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int16", "float32"])
+def test_the_best_and_its_index(dtype: str, tmp_path: Path) -> None:
+    """Two results of one reduction, whose condition has both "and" and "or"."""
+    rng = np.random.default_rng(0)
+    x = te.placeholder((5, 33), dtype, "x")
+    func = te.create_prim_func([x, ops.argmax(x, axis=1, keepdims=0)], "best")
+    given, out = rng.integers(0, 9, (5, 33)).astype(dtype), np.zeros(5, "i8")
+    compiled(at.c_source(func), func.name, tmp_path)(given, out)
+    np.testing.assert_array_equal(out, given.argmax(1))
 
 
 def _symbolic() -> list[Any]:

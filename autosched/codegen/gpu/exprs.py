@@ -269,6 +269,8 @@ class Exprs:
         a, b = (self.text(x) for x in e.args)
         if e.dtype == dtypes.INDEX and all(self._is_int(x) for x in e.args):
             a = self._widened(a)  # the product of two ints may need more
+        if op == "or":  # compilers ask for parentheses around an "and" in it
+            a, b = ((text, OR - 1) if at == AND else (text, at) for text, at in (a, b))
         plain = (f"{wrap(a, level)} {sign} {wrap(b, level + 1)}", level)
         if op in ("add", "sub", "mul"):
             return self._narrow(plain, e, None)
