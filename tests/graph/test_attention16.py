@@ -174,3 +174,37 @@ def test_attention_in_bfloat16_is_near_that_in_float32(rng, sizes):
     tasks, _ = graph.extract_tasks(mod, HOST, precision="bfloat16")
     keys = {k.workload_key for k in compiled.by_name.values()}
     assert {t.workload_key for t in tasks} == keys
+
+
+def _both(q, k):
+    w = op.softmax(op.matmul(q, k))
+    return op.matmul(w, w)
+
+
+def _twice(q, k, v, u):
+    inner = op.matmul(op.softmax(op.matmul(q, k)), v)
+    return op.matmul(op.softmax(inner), u)
+
+
+SHARED = {
+    "weights are the values, too": (_both, [(2, 192, 32), (2, 32, 192)]),
+    "one attention's result is another's scores": (
+        _twice, [(2, 192, 32), (2, 32, 192), (2, 192, 192), (2, 192, 32)],
+    ),
+    "queries are the keys": (
+        lambda y, u: op.matmul(op.softmax(op.mul(op.matmul(y, y), 0.1)), u),
+        [(2, 192, 192), (2, 192, 32)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARED)
+@pytest.mark.parametrize("whole_rows", [True, False])
+def test_what_is_read_twice(rng, case, whole_rows):
+    make, shapes = SHARED[case]
+    params = [graph.var(f"x{n}", s) for n, s in enumerate(shapes)]
+    mod = graph.module(main=graph.function(params, make(*params)))
+    data = [rng.standard_normal(s).astype("f4") * 0.5 for s in shapes]
+    want = graph.evaluate(mod, "main", *data)
+    (found,) = graph.build(bfloat16_attention(mod, whole_rows), HOST)(*data)
+    np.testing.assert_allclose(found, want, atol=3e-2)

@@ -202,12 +202,12 @@ def _cumulative(name: str, combine: Callable[..., Any], both: Callable[[Any, Any
         n * STRETCH additions in place of n * n."""
         many = -(-n // STRETCH)
 
-        def along_(at: Any, *places: Any) -> tuple[Any, ...]:
+        def placed(at: Any, *places: Any) -> tuple[Any, ...]:
             return (*at[:along], *places, *at[along + 1 :])
 
         def read(at: Any, s: Any, k: Any) -> Any:
             place = s * STRETCH + k
-            return x(*along_(at, n - 1 - place if reverse else place))
+            return x(*placed(at, n - 1 - place if reverse else place))
 
         def total(*at: Any) -> Any:
             k = te.reduce_axis((0, STRETCH), name="k")
@@ -221,14 +221,14 @@ def _cumulative(name: str, combine: Callable[..., Any], both: Callable[[Any, Any
             counted = k < j if exclusive else k <= j
             return combine(read(at, s, k), axis=k, where=te.all(counted, s * STRETCH + k < n))
 
-        sums = stage(along_(x.shape, many), total, f"{name.lower()}_total")
+        sums = stage(placed(x.shape, many), total, f"{name.lower()}_total")
         before = compute(sums, axis=along, exclusive=1)
-        parts = stage(along_(x.shape, many, STRETCH), inside, f"{name.lower()}_inside")
+        parts = stage(placed(x.shape, many, STRETCH), inside, f"{name.lower()}_inside")
 
         def element(*at: Any) -> Any:
             i = n - 1 - at[along] if reverse else at[along]
             s, j = te.floordiv(i, STRETCH), te.floormod(i, STRETCH)
-            return both(before(*along_(at, s)), parts(*along_(at, s, j)))
+            return both(before(*placed(at, s)), parts(*placed(at, s, j)))
 
         return stage(x.shape, element, name.lower())
 

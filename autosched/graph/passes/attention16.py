@@ -67,7 +67,12 @@ class _Writer:
         self.given = body
         self.tall = tall
         finder = _Attentions(body)
-        found = [a for b in body.bindings if (a := finder.ends_in(b)) is not None]
+        found: list[_Attention] = []
+        for b in body.bindings:
+            a = finder.ends_in(b)
+            # A product that ends one attention does not begin another.
+            if a is not None and all(a.first is not other.last for other in found):
+                found.append(a)
         self.firsts = {id(a.first): a for a in found}
         self.lasts = {id(a.last): a for a in found}
         self.inside = {id(b): a for a in found for b in a.between.values()}
@@ -218,6 +223,7 @@ class _Attentions:
         inside = {id(last), *map(id, between.values())}
         makers = [first[0], *between.values()]
         alone = all(set(self.users[id(b.vars[0])]) <= inside for b in makers)
+        alone = alone and all(b.vars[0] is not _args(last)[1] for b in makers)
         if not alone or any(_shape(a) is None for a in operands):
             return None
         return _Attention(first[0], between, last, *shape[-2:])

@@ -127,15 +127,15 @@ class _Layouts:
         last: dict[int, Var] = {}
         twice: set[int] = set()  # values that lie as they did, too
         bindings: list[Binding] = []
-        for number, b in enumerate(body.bindings):
+        for n, b in enumerate(body.bindings):
             f = self.callee(b)
             if f is None:
                 bindings.append(Binding(b.vars, with_bodies(b.value, self.body)))
                 continue
             assert isinstance(b.value, Call)
-            spatial = number in by_channels
+            spatial = n in by_channels
             given, made = self.copies[f.name] if spatial else ((), False)
-            for x in (b.value.args[n] for n in given):
+            for x in (b.value.args[k] for k in given):
                 if isinstance(x, Var) and id(x) not in last and _moves(x):
                     last[id(x)] = _laid(x, channels_last(_rank(x)))
                     bindings.append(self.copied(x, last[id(x)]))

@@ -178,6 +178,8 @@ def _pairs(
         if len(named) != 2 or len(panel) != 1 or len(row) != 1:
             continue
         along, other = (info.block.reads[n] for n in (panel[0], row[0]))
+        if along.buffer is other.buffer:
+            continue  # each is packed in its own way
         if axis_dim(along, column) is not None and id(column.var) not in used_axes(other):
             yield panel[0], row[0]
 

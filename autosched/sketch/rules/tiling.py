@@ -102,7 +102,7 @@ class MultiLevelTiling:
         info = blocks[block]
         consumer = elementwise_consumer(info, blocks)
         weights = prepared_weights(state.schedule.func)
-        specs = tile_specs(info, state.target, prepared_weights(state.schedule.func))
+        specs = tile_specs(info, state.target, weights)
         operands = packable(info, specs, weights, block in state.factored)
         modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
