@@ -27,6 +27,10 @@ FEW_ROWS = 256
 FEW = 8
 """Results an element up to which an operand is read as if for one."""
 
+FEW_FAR, MOST_FAR = 32, 48
+"""The same of an operand as large as the third cache, in proportion to its size, and at most:
+packing reads and writes memory."""
+
 
 def is_streamed(info: BlockInfo, target: Target, packed: Collection[str] = ()) -> bool:
     """Whether what is read along the vectors comes from beyond the second cache for few results an
@@ -43,7 +47,10 @@ def is_streamed(info: BlockInfo, target: Target, packed: Collection[str] = ()) -
         results = prod(extent_of(a) for a in info.spatial if id(a.var) not in used)
         size = prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
         far = size > target.l2_bytes and access.buffer.name not in packed
-        if dense and results <= FEW and far and not _slides(access, info):
+        few = max(FEW, min(FEW_FAR * size // target.l3_bytes, MOST_FAR))
+        if 2 * size < target.l3_bytes:
+            few = FEW
+        if dense and results <= few and far and not _slides(access, info):
             return True
     return False
 
