@@ -250,10 +250,18 @@ def test_no_halves() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 64, 77])
-def test_a_difference_of_equal_products_is_zero(size: int) -> None:
+@pytest.mark.parametrize("form", ["difference", "sum of a negation", "negation first"])
+def test_a_difference_of_equal_products_is_zero(size: int, form: str) -> None:
     """Were one of them not rounded, half of the roots would be of a number below zero."""
     x, y = (te.placeholder((size,), name=n) for n in "xy")
-    root = te.compute((size,), lambda i: te.sqrt(x[i] * x[i] - y[i] * y[i]), name="root")
+    differences = {
+        "difference": lambda a, b: a - b,
+        "sum of a negation": lambda a, b: a + -b,
+        "negation first": lambda a, b: -b + a,
+    }
+    root = te.compute(
+        (size,), lambda i: te.sqrt(differences[form](x[i] * x[i], y[i] * y[i])), name="root"
+    )
     schedule = Schedule(te.create_prim_func([x, y, root]))
     if size > 1:
         schedule.vectorize(schedule.get_loops("root")[-1])

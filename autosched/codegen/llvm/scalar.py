@@ -48,6 +48,17 @@ class Context(Protocol):
         """The value of what unrolled loops decide."""
 
 
+def _difference(e: Call) -> Call:
+    """A sum of floats one of which is negated as their difference, which is the same number: only
+    sums of products are contracted."""
+    if e.op != "add" or not dtypes.is_float(e.dtype):
+        return e
+    for one, other in (e.args, e.args[::-1]):
+        if isinstance(other, Call) and other.op == "neg":
+            return Call("sub", (one, other.args[0]), e.dtype)
+    return e
+
+
 class Scalars:
     """Evaluates expressions of one context, at the current point."""
 
@@ -79,6 +90,7 @@ class Scalars:
             folded = self._index_condition(e)
             if folded is not None:
                 return folded
+        e = _difference(e)
         args = [self.evaluate(a, guard) for a in e.args]
         if e.op == "cast" and is_within(e.args[0], e.dtype):
             return cast(self.b, args[0], e.dtype, within=True)
@@ -209,6 +221,7 @@ class Scalars:
     def _float(self, op: str, args: list[Value], dtype: str, lanes: int) -> Value:
         t, x = args[0].type, [v.ref for v in args]
         if op in _FLOAT_OPS:
+            # Of two equal products one that is fused is not rounded: their difference is no zero.
             flag = "" if op == "sub" else " contract"
             return Value(self.b.op(f"{_FLOAT_OPS[op]}{flag} {t} {x[0]}, {x[1]}"), dtype, lanes)
         if op == "neg":

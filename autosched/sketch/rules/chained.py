@@ -22,8 +22,8 @@ from autosched.sketch.rules.chains import (
     Chain,
     block_spec,
     chain_of,
-    place_elements,
-    place_rows,
+    give_kinds,
+    place_chain,
     rows_spec,
 )
 from autosched.sketch.rules.default import axis_loops, own_loops
@@ -81,26 +81,15 @@ def _sketch(state: State, chain: Chain) -> State:
         panels.append(panel)
         handled += [*made, schedule.get(panel).name]
     outer, unrolled, lanes = _last(schedule, chain, block, widths[1])
-    at, vectors = outer[-1], [lanes]
-    elements = place_elements(state, schedule, chain, at)
-    if elements is not None:
-        handled.append(elements[0])
-        vectors.append(elements[1])
-    specs += place_rows(state, schedule, chain, at)
-    schedule.compute_at(schedule.get_block(first.name), at)
-    more, lanes = _first(schedule, chain, rows, widths[0])
-    vectors.append(lanes)
-    for panel in panels:
-        loops = schedule.get_loops(panel)
-        for loop in loops[:-PACK_PARALLEL_TAIL]:
-            schedule.parallel(loop)
-        vectors.append(loops[-1])
-    for loop in outer:
-        schedule.parallel(loop)
-    for loop in (unrolled, more):
-        schedule.unroll(loop)
-    for loop in vectors:
-        schedule.vectorize(loop)
+    at = outer[-1]
+    placed = place_chain(state, schedule, chain, at)
+    more, along = _first(schedule, chain, rows, widths[0])
+    copies = [schedule.get_loops(panel) for panel in panels]
+    parallel = [*(x for loops in copies for x in loops[:-PACK_PARALLEL_TAIL]), *outer]
+    vectors = [lanes, *placed.vectors, along, *(loops[-1] for loops in copies)]
+    give_kinds(schedule, parallel, (unrolled, more), vectors)
+    handled += placed.names
+    specs += placed.specs
     nests = (TiledNest(first.name, at), TiledNest(last.name, at))
     return state.advance(schedule, tuple(handled), tuple(specs), f"{last.name}.rows", nests)
 

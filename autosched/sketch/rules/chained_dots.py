@@ -9,7 +9,7 @@ from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.decisions import DecisionSpec
-from autosched.sketch.rules.chains import Chain, block_spec, place_elements, place_rows, rows_spec
+from autosched.sketch.rules.chains import Chain, block_spec, give_kinds, place_chain, rows_spec
 from autosched.sketch.rules.default import axis_loops, own_loops
 from autosched.sketch.rules.dots import Dot, dots_of
 from autosched.sketch.rules.tensorize import only_makers, pack_operands
@@ -77,30 +77,19 @@ def dotted_chain(state: State, chain: Chain, dots: tuple[Dot, Dot]) -> State:
     task, *parts = schedule.split(row, [None, *heights[1]])
     reduce = [by_axis[id(a)] for a in last.reduce]
     copies = _tile(schedule, last, dots[1], [*lead, task], parts, column, reduce)
-    vectors: list[LoopRV] = []
-    elements = place_elements(state, schedule, chain, task)
-    if elements is not None:
-        handled.append(elements[0])
-        vectors.append(elements[1])
-    specs += place_rows(state, schedule, chain, task)
-    schedule.compute_at(schedule.get_block(first.name), task)
+    placed = place_chain(state, schedule, chain, task)
+    handled += placed.names
+    specs += placed.specs
     own = dict(zip(map(id, first.block.iters), own_loops(schedule, first), strict=True))
     *around, row, column = (own[id(a)] for a in first.spatial)
     reduce = [own[id(a)] for a in first.reduce]
     copies += _tile(
         schedule, first, dots[0], around, schedule.split(row, [None, *heights[0]]), column, reduce
     )
-    for panel in panels:
-        loops = schedule.get_loops(panel)
-        for loop in loops[: max(len(loops) - 3, 1)]:
-            schedule.parallel(loop)
-        vectors.append(loops[-1])
-    for loop in (*lead, task):
-        schedule.parallel(loop)
-    for loop in copies:
-        schedule.unroll(loop)
-    for loop in vectors:
-        schedule.vectorize(loop)
+    packing = [schedule.get_loops(panel) for panel in panels]
+    parallel = [x for loops in packing for x in loops[: max(len(loops) - 3, 1)]]
+    vectors = [*placed.vectors, *(loops[-1] for loops in packing)]
+    give_kinds(schedule, [*parallel, *lead, task], copies, vectors)
     nests = (TiledNest(first.name, task, fixed=True), TiledNest(last.name, task, fixed=True))
     name = f"{last.name}.{'dots' if dots[1].across is None else 'tiles'}"
     return state.advance(schedule, tuple(handled), tuple(specs), name, nests)

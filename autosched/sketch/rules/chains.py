@@ -127,7 +127,44 @@ def _register_rows(info: BlockInfo, chain: Chain, target: Target) -> int:
     return rows.get(id(info.spatial[chain.rows - 1].var), 1)
 
 
-def place_elements(
+@dataclass
+class Placed:
+    """What is computed in a block of rows: names, decisions, and loops to vectorise."""
+
+    names: list[str]
+    specs: list[DecisionSpec]
+    vectors: list[LoopRV]
+
+
+def place_chain(state: State, schedule: Schedule, chain: Chain, at: LoopRV) -> Placed:
+    """Compute all but the last product in its blocks of rows, each of which is an iteration of
+    `at`; the first product is not cut yet."""
+    names, vectors = list[str](), list[LoopRV]()
+    elements = _place_elements(state, schedule, chain, at)
+    if elements is not None:
+        names.append(elements[0])
+        vectors.append(elements[1])
+    specs = _place_rows(state, schedule, chain, at)
+    schedule.compute_at(schedule.get_block(chain.first.name), at)
+    return Placed(names, specs, vectors)
+
+
+def give_kinds(
+    schedule: Schedule,
+    parallel: Sequence[LoopRV],
+    unrolled: Sequence[LoopRV],
+    vectors: Sequence[LoopRV],
+) -> None:
+    """Loops get their kinds last: a primitive that finds kinds checks all of them again."""
+    for loop in parallel:
+        schedule.parallel(loop)
+    for loop in unrolled:
+        schedule.unroll(loop)
+    for loop in vectors:
+        schedule.vectorize(loop)
+
+
+def _place_elements(
     state: State, schedule: Schedule, chain: Chain, at: LoopRV
 ) -> tuple[str, LoopRV] | None:
     """Compute what follows the last product, element by element, in a block of rows: its name and
@@ -141,7 +178,7 @@ def place_elements(
     return consumer.name, schedule.split(schedule.get_loops(copy)[-1], [None, width])[1]
 
 
-def place_rows(state: State, schedule: Schedule, chain: Chain, at: LoopRV) -> list[DecisionSpec]:
+def _place_rows(state: State, schedule: Schedule, chain: Chain, at: LoopRV) -> list[DecisionSpec]:
     """Compute what is between the products in a block of rows, one row after the other."""
     row, specs = chain.between[0], list[DecisionSpec]()
     schedule.compute_at(schedule.get_block(row.name), at)
