@@ -17,13 +17,15 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
-def tune(log: Path, build_func: str, trials: int = 8, **options: object) -> list[Record]:
+def tune(
+    log: Path, build_func: str, trials: int = 8, pass_env: tuple[str, ...] = (), **options: object
+) -> list[Record]:
     task = at.SearchTask("matmul", (12, 10, 14))
     task.tune(
         at.TuningOptions(
             num_measure_trials=trials,
             measure_callbacks=[at.RecordToFile(log)],
-            builder=at.LocalBuilder(build_func=build_func),
+            builder=at.LocalBuilder(build_func=build_func, pass_env=pass_env),
             verbose=0,
             **options,  # type: ignore[arg-type]
         )
@@ -74,9 +76,18 @@ def test_some_candidates_fail_and_the_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_every_fault_becomes_a_record_and_the_search_goes_on(tmp_path: Path) -> None:
+def test_every_fault_becomes_a_record_and_the_search_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = tmp_path / "turns"
+    turns.mkdir()
+    monkeypatch.setenv("SABOTEUR_TURNS", str(turns))
     records = tune(
-        tmp_path / "a.json", "tuning_builders:saboteur", 40, runner=at.LocalRunner(timeout=1.0)
+        tmp_path / "a.json",
+        "tuning_builders:saboteur",
+        40,
+        ("SABOTEUR_TURNS",),
+        runner=at.LocalRunner(timeout=1.0),
     )
     trials = [r for r in records if r.kind != BASELINE]
     assert sorted({(r.round, r.slot) for r in trials}) == sorted((r.round, r.slot) for r in trials)
