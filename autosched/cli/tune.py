@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         with cluster_pool(address, None, options.seed) as pool:
             options.target = str(pool.target)
             return _tune(options, address, pool)
-    options.target = options.target or "llvm"
+    options.target = "llvm" if options.target is None else options.target
     return _tune(options, address, options.pool)
 
 

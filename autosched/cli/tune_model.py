@@ -30,7 +30,7 @@ def tune_model(options: argparse.Namespace) -> int:
             f"--target is missing: say what the model is for, such as the target of a worker of "
             f"{options.pool}"
         )
-    target = options.target or "llvm"
+    target = "llvm" if options.target is None else options.target
     module = read_model(options.workload, options)
     trials = options.trials or TRIALS * len(
         extract_tasks(module, target, precision=options.precision)[0]

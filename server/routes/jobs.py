@@ -230,12 +230,12 @@ async def pause_job(service: ServiceOf, client: ClientOf, job_id: JobId) -> Job:
 
 @router.post("/{job_id}/resume", operation_id="resume_job", responses=answers(404, 409, 429))
 async def resume_job(
-    service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest
+    service: ServiceOf, client: ClientOf, job_id: JobId, request: ResumeRequest | None = None
 ) -> Job:
     """Put a job that is paused or has ended back into the queue, with more trials: it goes on where
     it was. Of a paused one the time budget goes on, too; of one that had ended it begins anew. With
     a task of a model the whole model goes on, and the additional trials are parted among its tasks.
-    Jobs of others are for admins."""
+    Without a body no trials are added. Jobs of others are for admins."""
 
     service.readiness.check_damage()
 
@@ -243,7 +243,7 @@ async def resume_job(
         job = service.store.job(job_id)
         client.check_change(job)
         ids = _to_resume(members(service.store, job))
-        more = request.additional_trials
+        more = request.additional_trials if request else 0
         service.queue.resume_together(ids or [job_id], more, client.spender)
         return shown(service.store, [service.store.job(job_id)])[0]
 

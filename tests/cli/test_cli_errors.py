@@ -21,6 +21,7 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
     (("tune", "matmul", 4, 5, -6), "M of matmul is -6; expected an int >= 1"),
     (("tune", "matmul", 4, 5, 6, "float31"), "dtype .* 'float31'; expected one of .*float32"),
     (("tune", "matmul", 4, 5, "nan"), "argument nan of a workload .*expected .*finite"),
+    ((*TUNE, "--target", ""), "the target is empty; expected e.g."),
     ((*TUNE, "--target", "vax"), "unknown target kind 'vax'.*known: llvm"),
     ((*TUNE, "--target", "llvm -mcpu=pdp11"), "unknown CPU 'pdp11' .*known: "),
     ((*TUNE, "--target", "llvm -mfoo=1"), "unknown option '-mfoo=1' .*known: -mcpu="),
