@@ -247,6 +247,17 @@ def test_a_mean_of_nothing_is_no_number():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+def test_norms_and_logarithms_of_integers_and_of_infinities(compiled: bool) -> None:
+    x = np.array([[3, 5], [1, 1]], "i4")
+    for name, rows in (("L2", [5, 1]), ("LogSum", [2, 0]), ("LogSumExp", [5, 1])):
+        (y,) = run(f"Reduce{name}", [x], compiled=compiled, axes=[1], keepdims=0)
+        np.testing.assert_array_equal(y, np.array(rows, "i4"))
+    far = np.array([[-np.inf, -np.inf], [np.inf, 1], [0, -np.inf]], "f4")
+    (y,) = run("ReduceLogSumExp", [far], compiled=compiled, axes=[1], keepdims=0)
+    np.testing.assert_array_equal(y, np.array([-np.inf, np.inf, 0], "f4"))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_a_slice_backwards_from_before_the_first_element(compiled):
     """Starts are taken to be of [0, n - 1] where steps are negative."""
     given = [np.arange(3, dtype="f4").reshape(1, 3), np.array([-3]), np.array([-(2**62)])]

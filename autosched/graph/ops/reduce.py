@@ -30,8 +30,8 @@ class Reduction(NamedTuple):
 
 REDUCTIONS = {
     "ReduceL1": Reduction(before=te.abs),
-    "ReduceL2": Reduction(before=lambda x: x * x, after=lambda t, n: te.sqrt(t)),
-    "ReduceLogSum": Reduction(after=lambda t, n: te.log(t)),
+    "ReduceL2": Reduction(before=lambda x: x * x, after=lambda t, n: _real(te.sqrt, t)),
+    "ReduceLogSum": Reduction(after=lambda t, n: _real(te.log, t)),
     "ReduceMax": Reduction(te.max),
     "ReduceMean": Reduction(after=lambda t, n: _over(t, n)),
     "ReduceMin": Reduction(te.min),
@@ -48,6 +48,13 @@ IDENTITIES: dict[Any, Callable[[str], Any]] = {
     te.min: lambda dtype: inf if dtypes.is_float(dtype) else te.max_value(dtype).value,
 }
 """What is combined from nothing."""
+
+
+def _real(function: Callable[[Any], Any], total: Any) -> Any:
+    """The function of a number; of an integer the part before the point, as onnxruntime."""
+    if dtypes.is_float(total.dtype):
+        return function(total)
+    return te.cast(function(te.cast(total, "float64")), total.dtype)
 
 
 def _over(total: Any, n: int) -> Any:
@@ -117,19 +124,31 @@ def reduce_log_sum_exp(
     keepdims: int = 1,
     noop_with_empty_axes: int = 0,
 ) -> Any:
-    """log(sum(exp(x))), with the maximum taken out before."""
+    """log(sum(exp(x))), with the maximum taken out before, where it is finite."""
     if not axes:
         axes = [] if noop_with_empty_axes else None
-    over = normal_axes(axes, len(x.shape))
-    top = reduced(x, over, True, Reduction(te.max), "top")
+    over, dtype = normal_axes(axes, len(x.shape)), x.dtype
+    if not dtypes.is_float(dtype):
+        whole = x
+        x = stage(x.shape, lambda *at: te.cast(whole(*at), "float64"), "wide")
+    largest = reduced(x, over, True, Reduction(te.max), "largest")
+    top = stage(
+        largest.shape, lambda *at: te.select(te.isfinite(largest(*at)), largest(*at), 0), "top"
+    )
     moved = stage(
         x.shape,
         lambda *at: te.exp(x(*at) - top(*(0 if d in over else i for d, i in enumerate(at)))),
         "moved",
     )
-    total = reduced(moved, over, bool(keepdims), Reduction(), "total")
-    flat = top if keepdims else reduced(x, over, False, Reduction(te.max), "top")
-    return stage(total.shape, lambda *at: te.log(total(*at)) + flat(*at), "reducelogsumexp")
+    total = reduced(moved, over, True, Reduction(), "total")
+    kept = [d for d in range(len(x.shape)) if keepdims or d not in over]
+
+    def element(*at: Any) -> Any:
+        places = dict(zip(kept, at, strict=True))
+        where = [places.get(d, 0) for d in range(len(x.shape))]
+        return te.cast(te.log(total(*where)) + top(*where), dtype)
+
+    return stage([total.shape[d] for d in kept], element, "reducelogsumexp")
 
 
 def best_index(
