@@ -14,11 +14,16 @@ from zlib import crc32
 import numpy as np
 
 from autosched.graph.evaluator import evaluate
-from autosched.graph.ir import Array, Function, tensor_type
+from autosched.graph.ir import Array, Call, Function, tensor_type
 from autosched.tir.module import IRModule
 
 TOLERANCE = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-8}
 """Of a result, relative to it and to the largest element: sums are taken in any order."""
+
+INDEXED = frozenset(
+    {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot"}
+)
+"""Operators that take indices, of which 0 is in every array."""
 
 SECONDS = 120
 """That the first call of a function may take."""
@@ -52,9 +57,11 @@ def first_call(call: Callable[..., Any], inputs: Sequence[Array]) -> str:
 
 
 def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]:
-    """Inputs of a function, the same every time: floats of a normal distribution, 0 and 1 of other
-    dtypes; `known` are those that have a value, by number."""
+    """Inputs of a function, the same every time: floats of a normal distribution, integers of
+    [0, 8), or 0 and 1 where they may be indices; `known` are those that have a value, by number."""
     rng = np.random.default_rng(crc32(function.name.encode()))
+    calls = [b.value for b in function.body.bindings if isinstance(b.value, Call)]
+    most = 2 if any(c.callee in INDEXED for c in calls) else 8
     out: list[Array] = []
     for n, p in enumerate(function.params):
         t = tensor_type(p)
@@ -64,7 +71,7 @@ def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]
         elif t.dtype.startswith("float"):
             out.append(rng.standard_normal(shape).astype(t.dtype))
         else:
-            out.append(rng.integers(0, 2, shape).astype(t.dtype))
+            out.append(rng.integers(0, 2 if t.dtype == "bool" else most, shape).astype(t.dtype))
     return out
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from autosched.checks import shown
 from autosched.errors import WorkloadError
 from autosched.graph.builder import const
 from autosched.graph.ir import Atom
@@ -62,12 +63,20 @@ LAYOUTS = {1: ("NCW", "OIW", "IOW"), 2: ("NCHW", "OIHW", "IOHW"), 3: ("NCDHW", "
 """By the number of spatial axes: of data, of weights, of weights that are transposed."""
 
 
+def _wide(e: Emitter, args: Sequence[Atom], a: Attrs) -> list[Atom]:
+    """The operands of a product in the dtype `out_dtype`, in which it is summed."""
+    dtype = a.get("out_dtype") or ""
+    if not dtype or all(t is not None and t.dtype == dtype for t in map(e.type, args)):
+        return list(args)
+    return [e.call("Cast", [x], to=dtype)[0] for x in args]
+
+
 def _conv(rank: int) -> Translate:
     data, weight, _ = LAYOUTS[rank]
 
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
         _same(a, data_layout=data, kernel_layout=weight, out_layout="")
-        return e.call("Conv", args, **_windows(a, rank))[0]
+        return e.call("Conv", _wide(e, args, a), **_windows(a, rank))[0]
 
     return translate
 
@@ -85,7 +94,8 @@ def _windows(a: Attrs, rank: int) -> dict[str, Any]:
 def _conv2d_transpose(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     _same(a, data_layout="NCHW", kernel_layout="IOHW", out_layout="")
     more = _of(a.get("output_padding", 0), 2)
-    return e.call("ConvTranspose", args, output_padding=more, **_windows(a, 2))[0]
+    wide = _wide(e, args, a)
+    return e.call("ConvTranspose", wide, output_padding=more, **_windows(a, 2))[0]
 
 
 def _pool(op: str, rank: int) -> Translate:
@@ -162,15 +172,18 @@ def _prelu(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 def _dense(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     t = e.type(args[0])
+    x, weight = _wide(e, args, a)
     if t is None or len(t.known) == 2:
-        return e.call("Gemm", args, transB=1)[0]
-    return e.call("MatMul", [args[0], e.call("Transpose", args[1:], perm=(1, 0))[0]])[0]
+        return e.call("Gemm", [x, weight], transB=1)[0]
+    return e.call("MatMul", [x, e.call("Transpose", [weight], perm=(1, 0))[0]])[0]
 
 
 def _matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     turned = [
         e.call("Transpose", [x], perm=(1, 0))[0] if flag else x
-        for x, flag in zip(args, (a.get("transpose_a"), a.get("transpose_b")), strict=True)
+        for x, flag in zip(
+            _wide(e, args, a), (a.get("transpose_a"), a.get("transpose_b")), strict=True
+        )
     ]
     return e.call("MatMul", turned)[0]
 
@@ -212,9 +225,17 @@ def _clip(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 def _take(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     x, at = args
-    if "axis" in a:
-        return e.call("Gather", args, axis=a["axis"])[0]
-    return e.call("Gather", [e.call("Reshape", [x], shape=(-1,))[0], at], axis=0)[0]
+    if a.get("axis") is None:
+        x = e.call("Reshape", [x], shape=(-1,))[0]
+    axis, mode = a.get("axis") or 0, a.get("mode", "clip")
+    if mode not in ("clip", "wrap", "fast"):
+        raise WorkloadError(f"mode is {shown(mode)}; expected clip, wrap or fast")
+    if mode != "fast":  # clip is the mode that is meant where none is written
+        size, dtype = _shape(e, x)[axis], _known(e, at).dtype
+        first, last, count = (const(np.asarray(n), dtype) for n in (0, size - 1, size))
+        inside = e.call("Clip", [at, first, last]) if mode == "clip" else e.call("Mod", [at, count])
+        at = inside[0]
+    return e.call("Gather", [x, at], axis=axis)[0]
 
 
 def _place(op: str) -> Translate:
@@ -305,7 +326,9 @@ def _upsampling(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 def _batch_matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     turned = [
         e.call("Transpose", [x], perm=(0, 2, 1))[0] if flag else x
-        for x, flag in zip(args, (a.get("transpose_a", 0), a.get("transpose_b", 1)), strict=True)
+        for x, flag in zip(
+            _wide(e, args, a), (a.get("transpose_a", 0), a.get("transpose_b", 1)), strict=True
+        )
     ]
     return e.call("MatMul", turned)[0]
 

@@ -33,6 +33,8 @@ OTHERS = {
     "take": "Gather", "nn.matmul": "MatMul", "nn.pad": "Pad", "strided_slice": "Slice",
 }  # fmt: skip
 """Operators that errors in our own text translate."""
+IDLE = {"exclude": 0, "reverse": 0, "allowzero": 0}
+"""Attributes that mean nothing with these values, the usual ones, and are not read with others."""
 RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "nn.softmax": ("Softmax", {"axis": "axis"}, {}),
     "reshape": ("Reshape", {"newshape": "shape"}, {}),

@@ -31,7 +31,7 @@ from autosched.graph.ir import (
     Var,
 )
 from autosched.graph.relay_calls import SPECIAL
-from autosched.graph.relay_operators import LEVELS, PLAIN, RENAMED
+from autosched.graph.relay_operators import IDLE, LEVELS, PLAIN, RENAMED
 from autosched.graph.relay_tokens import Tokens
 from autosched.graph.relay_types import Following
 from autosched.graph.types import DataRef, FuncType, Hole, TensorType, TupleType, Type, TypeVar
@@ -75,6 +75,8 @@ class _Reader(Tokens):
                 functions[made.name] = self.data[made.name] = made
             elif word == "def":
                 name = self.take()[1:].replace(".", "_")
+                if name in functions:
+                    raise self.error(f"{name} is defined twice")
                 functions[name] = self.function(name, Block({}))
             elif word == "fn" and not functions:
                 functions["main"] = self.function("main", Block({}))
@@ -368,6 +370,7 @@ class _Reader(Tokens):
         if word in SPECIAL:
             return self.special(word, args, attrs, block, place, start)
         op, names, given = RENAMED.get(word, (PLAIN.get(word, ""), {}, {}))
+        attrs = {k: v for k, v in attrs.items() if k in names or v != IDLE.get(k, ...)}
         wrong = [k for k in attrs if k not in names]
         if wrong:
             raise self.error_at(start, f"the attribute {wrong[0]} of {word} is not read")

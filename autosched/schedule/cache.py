@@ -24,7 +24,7 @@ from autosched.schedule.place import (
     unique_name,
 )
 from autosched.schedule.recurrence import is_step
-from autosched.tir.affine import Affine, same_int
+from autosched.tir.affine import Affine, Extents, same_int
 from autosched.tir.apart import settled
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import (
@@ -33,6 +33,7 @@ from autosched.tir.nodes import (
     Buffer,
     For,
     Iter,
+    Predicate,
     PrimFunc,
     Site,
     buffers_of,
@@ -237,9 +238,28 @@ def cache_write(
         v in extents for g in guards for v in g.form.variables()
     ):
         refuse(f"{what}: the block writes only where a predicate over its reductions holds")
-    result = insert(changed, parent, position, nest(copier, ranges, guards, outer))
+    around = _iterations(site, outer, what)
+    result = insert(changed, parent, position, nest(copier, ranges, guards, outer, around))
     check_kinds(result, func)
     return result, name
+
+
+def _iterations(site: Site, outer: Extents, what: str) -> list[Predicate]:
+    """The predicates of a block that say in which iterations of the loops `outer` it runs at all:
+    they limit no axis, so that `guards_of` leaves them out."""
+    bound = {v for b in site.block.bindings for v in b.variables()}
+    out = []
+    for p in site.block.predicates:
+        variables = set(p.form.variables())
+        if variables & bound or not variables & set(outer):
+            continue
+        if not variables <= set(outer):
+            refuse(
+                f"{what}: whether the block runs in an iteration of the loops "
+                f"{names(list(outer))}, inside which its elements are read, depends on other loops"
+            )
+        out.append(p)
+    return out
 
 
 def _written_ranges(

@@ -121,6 +121,7 @@ def nest(
     ranges: Mapping[Var, Interval],
     guards: Sequence[Guard],
     outer: Extents,
+    around: Sequence[Predicate] = (),
 ) -> Node:
     """`block` inside new loops, one an axis, spatial axes outermost.
 
@@ -128,6 +129,7 @@ def nest(
         ranges: for each axis the interval to visit: start affine in outer loops, and width; of a
             sequential axis one step, which needs no loop.
         outer: extents of the loops around the new place.
+        around: further predicates, over loops around the new place.
 
     Points outside an axis' domain get a predicate.
     """
@@ -140,7 +142,7 @@ def nest(
     bindings: dict[Var, Affine] = {it.var: ranges[it.var].start for it in block.iters}
     for it in order:
         bindings[it.var] = bindings[it.var] + Affine.of(variables[it.var])
-    predicates = []
+    predicates = list(around)
     for it in block.iters:
         predicates += domain_predicates(bindings[it.var], it.extent, extents)
     for guard in guards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Int, always
+from autosched.tir.affine import Affine, Int, always, divides, whole
 from autosched.tir.cases import MOST_CASES
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault, Ways
@@ -69,7 +69,11 @@ def _reach(form: Affine, sizes: Mapping[Var, int], limits: _Limits) -> int:
             continue
         base = _reach(atom.base, sizes, limits)
         inside = max(inside, base)
-        total += limits.of(c) * (base if atom.mod is None else min(base, limits.of(atom.mod)))
+        most = limits.of(c) * (base if atom.mod is None else min(base, limits.of(atom.mod)))
+        if isinstance(atom.div, Size) and divides(atom.div, c):
+            # base // div * div is no further from zero than base, or than div where that is below.
+            most = min(most, limits.of(whole(c, atom.div)) * max(base, limits.of(atom.div)))
+        total += most
     return max(total, inside)
 
 

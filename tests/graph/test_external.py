@@ -252,7 +252,11 @@ FAULTS = {
     "no array": (lambda f, t: lambda x, y: 3, "gave result 0 as a int"),
     "wrong count": (lambda f, t: lambda x, y: (x, x), "gave 2 results; expected 1"),
     "wrong values": (lambda f, t: lambda x, y: x, "result 0 is wrong: .* elements differ"),
-    "nothing written": (lambda f, t: lambda x, y: y.fill(np.nan), "result 0 is wrong"),
+    "nothing written": (lambda f, t: lambda x, y: None, "result 0 is wrong: 6 of 6 elements"),
+    "zeros not written": (
+        lambda f, t: lambda x, y: np.copyto(y, x, where=x > 0),
+        "is nan where the evaluator has 0.0",
+    ),
     "writes to input": (lambda f, t: lambda x, y: x.fill(0), "raised ValueError.*read-only"),
     "unlocks its input": (lambda f, t: unlocks, "writes to its input 0"),
     "other output": (lambda f, t: lambda x, y: y.resize((9, 9), refcheck=False), "as shape .9, 9"),
@@ -266,6 +270,10 @@ FAULTS = {
     "c: unresolved": (
         c_text("extern float nowhere(float); y[0] = nowhere(1);"),
         "ended its process with status 1.*nowhere",
+    ),
+    "c: zeros not written": (
+        c_text("for (int i = 0; i < 6; ++i) if (x[i] > 0) y[i] = x[i];"),
+        "is nan where the evaluator has 0.0",
     ),
     "c: wrong values": (c_text("y[0] = 1;"), "result 0 is wrong"),
     "c: crash": (c_text("*(volatile int *)0 = 1;"), "crashed: .* with signal 11"),
@@ -301,6 +309,17 @@ def test_every_fault_names_the_generator(name, scratch, monkeypatch):
     x = graph.var("x", (2, 3))
     mod = graph.partition(graph.module(main=graph.function([x], o.relu(x))), "acme")
     with pytest.raises(graph.ExternalError, match=f"(?s)'acme', function.* acme_0: .*{message}"):
+        graph.build(mod)
+
+
+def test_integers_are_compared_beyond_0_and_1(scratch):
+    """Of those the least is the product, too."""
+    graph.external_codegen("acme", [op("Mul")])(
+        lambda f, t: lambda x, y, z: np.minimum(x, y, out=z)
+    )
+    x, y = graph.var("x", (4,), "int32"), graph.var("y", (4,), "int32")
+    mod = graph.partition(graph.module(main=graph.function([x, y], o.mul(x, y))), "acme")
+    with pytest.raises(graph.ExternalError, match="result 0 is wrong"):
         graph.build(mod)
 
 

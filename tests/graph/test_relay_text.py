@@ -98,7 +98,14 @@ OPERATORS = [
     ('strided_slice(%x, begin=[0, 1], end=[-1, 3], slice_mode="size")', X[:, 1:4]),
     ("nn.pad(%x, 2f, pad_width=[[0, 0], [1, 2]])", np.pad(X, ((0, 0), (1, 2)), constant_values=2)),
     ("argmax(%x, axis=[1])", X.argmax(1).astype("i4")),
+    (
+        'nn.dense(cast(30f * %x, dtype="int8"), cast(30f * %x, dtype="int8"), out_dtype="int32")',
+        (30 * X).astype("i1").astype("i4") @ (30 * X).astype("i1").T.astype("i4"),
+    ),
     ("take(%x, 6)", X[1, 1]),
+    ("take(%x, %n, axis=1)", X[:, [0, 4]]),
+    ('take(%x, %n, axis=1, mode="wrap")', X[:, [3, 2]]),
+    ("sum(%x, axis=[1], exclude=False)", X.sum(1)),
     ("(mod(%n, 3), floor_mod(%n, 3)).0", np.array([-1, 1])),
     ("floor_mod(%n, 3)", np.array([2, 1])),
     ("clip(%n, a_min=0f, a_max=6f)", np.array([0, 6])),
@@ -160,6 +167,7 @@ def test_what_is_not_read_is_shown():
             r"nn.bias_add: the type of its argument does not follow.*let %x: Tensor\[",
         ),
         ("def @f(%x: Tensor[(1), float32]) { nn.bias_add(%x, %x) }", "axis is 1; there are 1 axes"),
+        ("def @f() { 1 } def @f() { 2 }", "f is defined twice"),
         ("def @f(%x: int32) { ref_read(ref(%x)) }", "references have no translation"),
         (
             "def @f(%x: Tensor[(1, 1, 3, 3), float32]) "

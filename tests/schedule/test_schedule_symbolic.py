@@ -271,6 +271,16 @@ def test_exact_split_has_no_predicate() -> None:
     check(sch, func)
 
 
+def test_parts_of_a_symbolic_number_fused_again_read_back() -> None:
+    """Of `l // s * s + l % s` each part is no larger than l, however large s may be."""
+    sch = Schedule(matmul_add())
+    for factors in ([4, None], [8, None]):
+        i0, i1 = sch.split(loops(sch, "D")[0], factors)
+        sch.fuse(i0, i1)
+    assert parse(sch.func.script()).script() == sch.func.script()
+    check(sch, matmul_add())
+
+
 @pytest.mark.parametrize("place", ["inline", "row", "tile"])
 def test_windows(place: str) -> None:
     """Overlapping regions of a padded intermediate, computed where they are used."""

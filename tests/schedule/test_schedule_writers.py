@@ -14,6 +14,7 @@ from schedule_outcome import concurrent, outputs
 from writer_programs import random_script
 
 from autosched.errors import ScheduleError, VerifyError
+from autosched.lowering.lower import lower
 from autosched.schedule import Schedule
 from autosched.script import parse_func
 from autosched.tir import interp
@@ -311,6 +312,29 @@ for i, j in T.grid(8, 8):
         v, w = T.axis.remap("SS", [i, j])
         D[v, w] = S[v] + B[v, w]
 """
+
+
+ONCE = """
+for u, i, j in T.grid(3, 8, 8):
+    with T.block("B"):
+        v, w = T.axis.remap("SS", [i, j])
+        T.where(u < 1)
+        B[v, w] = A[v, w]
+    with T.block("D"):
+        v, w = T.axis.remap("SS", [i, j])
+        T.where(u < 1)
+        D[v, w] = B[v, w]
+"""
+
+
+def test_a_copy_is_made_in_the_iterations_in_which_its_block_runs() -> None:
+    """A predicate over a loop that binds no axis: lowered, it has what one iteration wrote."""
+    func = program(ONCE)
+    sch = Schedule(func)
+    sch.cache_write("B", 0, "local")
+    assert parse_func(sch.func.script()).script() == sch.func.script()
+    for made, wanted in zip(outputs(lower(sch.func), func, 0), outputs(func, func, 0), strict=True):
+        np.testing.assert_array_equal(made, wanted)
 
 
 @pytest.mark.parametrize("condition", ["k < 5", "k // 4 < 1", "k < i + 1"])
