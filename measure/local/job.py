@@ -17,7 +17,7 @@ from measure.local.runner import JobSpec
 from measure.status import MeasureResult, Status
 from measure.verify.given import given_inputs
 from measure.verify.inputs import RECIPES, Recipe, input_specs, recipes_of
-from measure.verify.verification import tolerance_of
+from measure.verify.tolerance import tolerance_of
 
 if TYPE_CHECKING:
     from measure.local.slot import Slot

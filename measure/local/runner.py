@@ -31,7 +31,8 @@ from measure.timing.plan import TimingPlan
 from measure.timing.timing import Timing
 from measure.verify.independent import Examined, check
 from measure.verify.inputs import InputSpec, Recipe, fill, quality
-from measure.verify.verification import Buffers, Guarded, Tolerance, param_bytes, same_bytes
+from measure.verify.tolerance import Tolerance
+from measure.verify.verification import Buffers, Guarded, param_bytes, same_bytes
 
 Array = npt.NDArray[Any]
 PAGE = 4096

@@ -22,7 +22,7 @@ from measure.machine.protocol import GPU
 from measure.machine.threads import Threads
 from measure.process.protocol import Request
 from measure.timing.gpu_clock_probe import poisoning
-from measure.verify.verification import Tolerance
+from measure.verify.tolerance import Tolerance
 
 Array = npt.NDArray[Any]
 POISON_SECONDS = 0.25

@@ -14,14 +14,8 @@ from autosched.codegen.artifact import Param
 from autosched.runtime.queue import Memory, Queue
 from autosched.tir import dtypes
 from measure.machine.gpu_compare import Comparison
-from measure.verify.verification import (
-    Buffers,
-    Tolerance,
-    canary,
-    damage,
-    param_bytes,
-    same_bytes,
-)
+from measure.verify.tolerance import Tolerance
+from measure.verify.verification import Buffers, canary, damage, param_bytes, same_bytes
 
 Array = npt.NDArray[Any]
 ZONE_BYTES = 64 << 10

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from autosched.codegen.artifact import Artifact, Param
 from autosched.codegen.gpu.generate import GPUArtifact
 from measure.machine.threads import Threads
-from measure.verify.verification import Buffers, Checked, Tolerance
+from measure.verify.tolerance import Tolerance
+from measure.verify.verification import Buffers, Checked
 
 Array = npt.NDArray[Any]
 Code = Artifact | GPUArtifact

@@ -11,9 +11,9 @@ inputs:
   many as ALLOWED pays for, up to MOST. Where one element takes more than that, as in a chain of
   large products, none is recomputed, and the baseline's `error` says of which output.
 
-Values agree within the tolerance of `verification`. Where a value jumps, as in a comparison of
-floats or a cast to an integer, rounding may take an element to the other side: there a few may
-differ.
+Values agree within the tolerance of `measure.verify.tolerance`. Where a value jumps, as in a
+comparison of floats or a cast to an integer, rounding may take an element to the other side: there
+a few may differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from autosched.tir.nodes import Block, Buffer, PrimFunc, outputs_of, sites
 from autosched.tir.sample import Beyond, Sample
 from autosched.tir.scatter import scatters
 from autosched.tir.whole import reference
-from measure.verify.verification import Tolerance
+from measure.verify.tolerance import Tolerance
 
 Array = npt.NDArray[Any]
 ALLOWED = 5_000_000
@@ -214,11 +214,12 @@ def _fault(
         found, own, near = (dtypes.to_float32(x) for x in (found, own, near))
     with np.errstate(all="ignore"):
         good = found == own
-        if floats:
+        share = tolerance.relative(b.dtype)
+        if share:
             exact, wide = own.astype(np.float64), near.astype(np.float64)
             wide = wide[np.isfinite(wide)]
             rms = float(np.sqrt(np.mean(wide * wide))) if len(wide) else 0.0
-            allowed = tolerance.relative(b.dtype) * (np.abs(exact) + rms)
+            allowed = share * (np.abs(exact) + rms) + (0 if floats else 1)
             good |= np.isfinite(found) & (np.abs(found.astype(np.float64) - exact) <= allowed)
             good |= np.isnan(found) & np.isnan(own)
     bad = np.flatnonzero(~good)

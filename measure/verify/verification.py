@@ -1,24 +1,13 @@
 """Is the result right? Guarded buffers, poisoned outputs, and a comparison with the reference.
 
-Tolerance. Integers and bools must be equal. For floats of unit roundoff `eps` and reduction length
-K (the sum over blocks of the number of terms that one element combines; maxima and minima do not
-round), element i may differ by
-
-    rtol * (|reference_i| + rms(reference)),   rtol = min(1/4, eps * (32 + 8 sqrt(K)) * m)
-
-with m = 8 if the program has transcendental functions, which amplify what came before, else 1. Two
-orders of summation of K terms of size s differ by about eps * s * K / 4 at worst among a million
-elements, where the sum itself has size s * sqrt(K): hence sqrt(K), and hence the mean square of the
-whole output, since an element in which the terms cancel keeps their error. One term left out shows
-as s, and that is 1 / (8 eps K) times the tolerance: 1,000 for a float32 sum of 1,000 terms.
-Infinities and NaN must stand where they stand in the reference.
+What an element may differ by: `measure.verify.tolerance`. Infinities and NaN must stand where they
+stand in the reference.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod, sqrt
 from typing import Any, Protocol
@@ -28,54 +17,15 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
 from autosched.tir import dtypes
-from autosched.tir.expr import Call, Expr, walk
-from autosched.tir.nodes import PrimFunc, sites
-from autosched.tir.operations import OPS
 from measure.process.guard_pages import fenced
 from measure.status import Status
+from measure.verify.tolerance import Tolerance
 
 Array = npt.NDArray[Any]
 GUARD_BYTES = 16 << 10
 PIECE = 1 << 16
 """Elements that are compared at a time."""
-_EXACT_OPS = frozenset(
-    {"min", "max", "select", "if_then_else", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
-)
 _POISON = 0xFF  # NaN in every float type
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """What the tolerance of a program depends on; see this module."""
-
-    terms: int
-    transcendental: bool
-
-    def relative(self, dtype: str) -> float:
-        """`rtol` for outputs of a float type."""
-        eps = 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)
-        return min(0.25, eps * (32 + 8 * sqrt(self.terms)) * (8 if self.transcendental else 1))
-
-
-def tolerance_of(func: PrimFunc) -> Tolerance:
-    """Read off the untransformed program."""
-    terms, transcendental = 1, False
-    for site in sites(func):
-        block = site.block
-        expressions: list[Expr] = [*block.body]
-        carried = [int(i.extent) for i in block.iters if i.kind == "sequential"]
-        if block.reducer is not None and not _is_exact(block.reducer.combine):
-            carried += [int(i.extent) for i in block.iters if i.kind == "reduce"]
-        terms += prod(carried) if carried else 0
-        transcendental |= any(
-            isinstance(e, Call) and OPS[e.op].cost == "math" for x in expressions for e in walk(x)
-        )
-    return Tolerance(terms, transcendental)
-
-
-def _is_exact(combine: Sequence[Expr]) -> bool:
-    """Whether a reducer only picks among values, as a maximum does."""
-    return all(e.op in _EXACT_OPS for x in combine for e in walk(x) if isinstance(e, Call))
 
 
 class Checked(Protocol):
@@ -162,20 +112,26 @@ class Expected:
         if self._halves:
             reference = dtypes.to_float32(reference)
         self.reference = reference
-        self.rtol = tolerance.relative(param.dtype) if dtypes.is_float(param.dtype) else 0.0
+        self.is_float = dtypes.is_float(param.dtype)
+        self.rtol = tolerance.relative(param.dtype)
+        """0 where elements must be equal."""
         self._finite = True
         self.rms = 0.0
-        """Root mean square of the reference values of a float type, infinite and NaN ones as 0."""
+        """Root mean square of the reference values, infinite and NaN ones as 0, if `rtol` is above
+        0."""
         if self.rtol:
+            self.rms = _root_mean_square(reference)
+        if self.is_float:
             self._bounds(reference)
         elif param.dtype == "bool":
             self._poison = np.logical_not(reference)
-        else:
-            self._poison = np.invert(reference)
+        else:  # the first bit turned over, which is further off than a tolerance goes
+            size = reference.dtype.itemsize
+            first = np.array(1 << 8 * size - 1, f"u{size}").view(reference.dtype)
+            self._poison = reference ^ first
 
     def _bounds(self, reference: Array) -> None:
         self._finite = bool(np.isfinite(reference).all())
-        self.rms = _root_mean_square(reference)
         self._poison = np.asarray(np.nan)
         # NaN where a number is expected, and a number where NaN is: an element never written shows.
         if not self._finite and np.isnan(reference).any():
@@ -188,8 +144,9 @@ class Expected:
         reference = self.reference
         finite = np.isfinite(reference)
         usual = reference if self._finite else np.where(finite, reference, 0)
-        wide = usual.astype(np.float64 if usual.dtype == np.float64 else np.float32)
-        allowed = np.abs(wide) * self.rtol + self.rtol * self.rms
+        narrow = self.is_float and usual.dtype != np.float64
+        wide = usual.astype(np.float32 if narrow else np.float64)
+        allowed = np.abs(wide) * self.rtol + self.rtol * self.rms + (0 if self.is_float else 1)
         low, high = wide - allowed, wide + allowed
         if not self._finite:
             low, high = np.where(finite, low, reference), np.where(finite, high, reference)
@@ -198,7 +155,7 @@ class Expected:
     @property
     def poison_is_nan(self) -> bool:
         """Whether any NaN in every element poisons the output."""
-        return bool(self.rtol) and self._poison.ndim == 0
+        return self.is_float and self._poison.ndim == 0
 
     def poison(self, out: Array) -> None:
         """Fill an output with values that are wrong in every element."""
@@ -244,7 +201,8 @@ class Expected:
         text = f"{place} is {shown[first]}, expected {self.reference[first]}"
         if self.rtol:
             untouched = np.isnan(out) & ~np.isnan(self.reference)
-            text += f" (within {self.rtol:.2g} of it and of the root mean square)"
+            step = "" if self.is_float else "1 and "
+            text += f" (within {step}{self.rtol:.2g} of it and of the root mean square)"
             if untouched.any():
                 text += (
                     f"; {int(untouched.sum())} are NaN: never written, or made from what was not"

@@ -15,7 +15,7 @@ from measure.machine import gpu as gpu_machine
 from measure.machine.gpu_compare import Comparison, compare_source
 from measure.machine.gpu_memory import DeviceBuffers
 from measure.status import Status
-from measure.verify.verification import Tolerance
+from measure.verify.tolerance import Tolerance
 
 Array = np.ndarray[Any, Any]
 

@@ -26,7 +26,7 @@ from measure.machine.gpu_memory import DeviceBuffers, DeviceGuarded
 from measure.machine.protocol import GPU
 from measure.status import Status
 from measure.timing.gpu_clock_probe import probe_source
-from measure.verify.verification import Tolerance
+from measure.verify.tolerance import Tolerance
 
 
 @pytest.fixture

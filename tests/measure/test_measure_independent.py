@@ -23,7 +23,7 @@ from measure.local.build import BuildReply
 from measure.local.pool import LocalPool, LocalRunner
 from measure.verify import independent
 from measure.verify.independent import Examined, check, is_unusual
-from measure.verify.verification import tolerance_of
+from measure.verify.tolerance import tolerance_of
 
 OPERATORS = {
     "matmul": (96, 64, 80),

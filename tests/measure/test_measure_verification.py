@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +17,8 @@ from measure.machine.protocol import GPU
 from measure.status import Status
 from measure.verify import verification
 from measure.verify.inputs import RECIPES, InputSpec, fill, input_specs, quality
-from measure.verify.verification import (
-    GUARD_BYTES,
-    Buffers,
-    Expected,
-    Guarded,
-    Tolerance,
-    tolerance_of,
-)
+from measure.verify.tolerance import Tolerance, tolerance_of
+from measure.verify.verification import GUARD_BYTES, Buffers, Expected, Guarded
 
 EXACT = Tolerance(1, False)
 
@@ -45,9 +41,48 @@ def softmax(n: int) -> PrimFunc:
 
 
 def test_tolerance_counts_terms_that_round() -> None:
-    assert tolerance_of(reduction(100)) == Tolerance(101, False)
-    assert tolerance_of(reduction(100, "max")) == Tolerance(1, False)
-    assert tolerance_of(softmax(64)) == Tolerance(65, True)
+    for func, wanted in (
+        (reduction(100), Tolerance(101, False)),
+        (reduction(100, "max"), Tolerance(1, False)),
+        (softmax(64), Tolerance(65, True)),
+    ):
+        made = tolerance_of(func)
+        assert (made.terms, made.transcendental) == (wanted.terms, wanted.transcendental)
+        assert made.relative("float32") == wanted.relative("float32")
+        assert made.relative("int32") == 0
+
+
+def cast_of(dtype: str, to: str, function: Callable[[Any], Any], reduced: bool = True) -> PrimFunc:
+    """`function` of sums of 64 elements, or of elements, in `dtype`, stored as `to`."""
+    a = te.placeholder((4, 64), name="a", dtype=dtype)
+    k = te.reduce_axis((0, 64), name="k")
+    t = te.compute((4,), lambda i: te.sum(a[i, k], axis=k) if reduced else a[i, 0], name="t")
+    return te.create_prim_func([a, te.compute((4,), lambda i: function(t[i]).astype(to), name="o")])
+
+
+def test_tolerance_of_what_is_computed_in_a_narrower_type() -> None:
+    """No nearer than that type allows; a cast alone takes a few units of it."""
+    for dtype, to in (("float32", "float64"), ("float16", "float32")):
+        found = tolerance_of(cast_of(dtype, to, te.exp)).relative(to)
+        assert found == Tolerance(65, True).relative(dtype)
+    rounded = cast_of("float32", "float32", lambda x: x.astype("float16").astype("float32"))
+    assert tolerance_of(rounded).relative("float32") == 8 * 2.0**-10
+    plain = cast_of("float16", "float64", lambda x: x, reduced=False)
+    assert tolerance_of(plain).relative("float64") == Tolerance(1, False).relative("float64")
+
+
+@pytest.mark.parametrize("to", ["int8", "uint8", "int32", "int64"])
+def test_integers_cut_from_sums_of_floats_may_be_a_step_apart(to: str) -> None:
+    cut = tolerance_of(cast_of("float32", to, lambda x: te.floor(x * 8.0)))
+    reference = np.array([0, 1, 100, 5], to)
+    expected = Expected(Param("o", (4,), to, True), reference, cut)
+    assert expected.mismatch(reference + np.array([0, 1, 0, 0], to)) == ""
+    assert "o[2] is 98" in expected.mismatch(reference - np.array([0, 1, 2, 0], to))
+    unwritten = reference.copy()
+    expected.poison(unwritten)
+    assert "4 of 4 elements are wrong" in expected.mismatch(unwritten)
+    exact = tolerance_of(cast_of("float32", to, lambda x: te.floor(x * 8.0), reduced=False))
+    assert exact.steps == 0
 
 
 def test_tolerance_grows_and_is_bounded() -> None:
