@@ -88,9 +88,14 @@ def divergence(sizes: Array, kept: int, levels: int) -> float:
     return float(np.sum(p[seen] * np.log(p[seen] / np.maximum(q[seen], 1e-12))))
 
 
+def has_steps(low: float, high: float) -> bool:
+    """Whether a range is so wide that a step of it is a normal float32."""
+    return bool(np.float32((high - low) / 255) >= np.finfo(np.float32).tiny)
+
+
 def steps_of(low: float, high: float) -> tuple[np.float32, np.uint8]:
     """Scale and zero point of uint8 steps from `low` to `high`, of which one is 0."""
-    scale = np.float32((high - low) / 255)
-    if scale < np.finfo(np.float32).tiny:
+    if not has_steps(low, high):
         return np.float32(1), np.uint8(0)
+    scale = np.float32((high - low) / 255)
     return scale, np.uint8(np.clip(np.rint(-low / scale), 0, 255))

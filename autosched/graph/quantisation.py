@@ -16,7 +16,7 @@ import numpy as np
 
 from autosched.checks import choice, instance, listed, mapping, shown
 from autosched.errors import ArgumentError
-from autosched.graph.calibration import SCHEMES, Array, Observer, steps_of
+from autosched.graph.calibration import SCHEMES, Array, Observer, has_steps, steps_of
 from autosched.graph.compile import check_sizes, compile_module, main_of
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Var, tensor_type
@@ -94,7 +94,8 @@ def quantise(
         skip: layers that stay as they are, by the names that the report has.
 
     The module is compiled for this machine, to observe and to compare. Raises ArgumentError for
-    samples that do not fit the inputs, Unsupported where a size is symbolic.
+    samples that do not fit the inputs, or of which a layer reads NaN, infinities or nothing but 0,
+    and for layers whose weights are not finite; Unsupported where a size is symbolic.
     """
     instance("the module", module, IRModule, "a module of graph.from_onnx", ArgumentError)
     taken = choice("scheme", scheme, SCHEMES, ArgumentError)
@@ -115,6 +116,7 @@ def quantise(
     observed = list({id(layer.data): layer.data for layer in layers}.values())
     seen, wanted = _observe(main, layers, observed, given, counted=taken != "minmax")
     ranges = {i: o.range(taken, percentile) for i, o in seen.items()}
+    _check_ranges(layers, ranges)
     made, results = _quantised(main, layers, ranges)
     errors = _errors(_with_results(made, results), given, wanted)
     report = tuple(
@@ -224,15 +226,45 @@ def _observe(
     seen = {id(v): Observer() for v in observed}
     wanted: list[list[Array]] = []
     for again in range(2 if counted else 1):
-        for sample in samples:
+        for number, sample in enumerate(samples):
             results = [np.array(r) for r in model.run(sample)]
             values = dict(zip(map(id, inner), results, strict=False))
             for v in observed:
                 value = sample[inputs[id(v)]] if id(v) in inputs else values[id(v)]
+                if not np.isfinite(value).all():
+                    raise _not_finite(_reader(layers, v), number, sample)
                 (seen[id(v)].count if again else seen[id(v)].widen)(value)
             if not again:
                 wanted.append(results[len(inner) :])
     return seen, wanted
+
+
+def _reader(layers: Sequence[_Layer], data: Var) -> str:
+    """The name of the first layer that reads `data`."""
+    return next(x.binding.vars[0].name for x in layers if x.data is data)
+
+
+def _not_finite(layer: str, number: int, sample: Mapping[str, Array]) -> ArgumentError:
+    """What a layer reads has no range."""
+    bad = [n for n, a in sample.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
+    where = f"input {', '.join(map(repr, bad))} holds" if bad else "its inputs are finite, yet make"
+    return ArgumentError(
+        f"sample {number} (the first is 0) gives layer {layer!r} no range: {where} NaN or infinity "
+        "there; expected finite numbers where a layer reads, or the layer in skip"
+    )
+
+
+def _check_ranges(layers: Sequence[_Layer], ranges: Mapping[int, tuple[float, float]]) -> None:
+    """Raises ArgumentError for a layer whose steps would follow from no value but 0."""
+    for layer in layers:
+        low, high = ranges[id(layer.data)]
+        if not has_steps(low, high):
+            name = layer.binding.vars[0].name
+            read = "nothing but 0" if low == high else f"nothing beyond {low:g} to {high:g}"
+            raise ArgumentError(
+                f"layer {name!r} reads {read} in all samples, which has no steps; "
+                f"expected samples like the inputs of calls, or {name!r} in skip"
+            )
 
 
 def _quantised(
@@ -267,6 +299,12 @@ def _quantised(
 def _weight(layer: _Layer) -> Call:
     """A weight as int8 with a scale a column."""
     w = np.asarray(layer.weight.value)
+    if not np.isfinite(w).all():
+        name = layer.binding.vars[0].name
+        raise ArgumentError(
+            f"the weight of layer {name!r} holds NaN or infinity, which have no steps; expected "
+            f"{name!r} in skip"
+        )
     first = layer.call.callee == "Conv" or layer.call.attr("transB", 0)
     axis = 0 if first else w.ndim - 1
     others = tuple(d for d in range(w.ndim) if d != axis)

@@ -67,7 +67,7 @@ def test_int8_says_how_many_products_it_took(cli: Cli, tmp_path, monkeypatch) ->
     assert "m is compiled already" in done.err
 
 
-def test_quantise(cli: Cli, net) -> None:
+def test_quantise(cli: Cli, net, tmp_path) -> None:
     x = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype("f4")
     np.savez("x.npz", x=x)
     done = cli("quantise", "net.onnx", "--samples", "x.npz", "--skip", "y", "-o", "small")
@@ -78,6 +78,12 @@ def test_quantise(cli: Cli, net) -> None:
     assert cli("run", "small", "--input", "x=x.npy", "--output", "y.npz").status == 0
     want = reference(net, x[:1])[0]
     assert np.abs(np.load("y.npz")["y"] - want).max() < 0.1 * np.abs(want).max()
+    x[2, 1, 3, 4] = np.nan
+    np.savez("nan.npz", x=x)
+    done = cli("quantise", "net.onnx", "--samples", "nan.npz", "-o", "ruined")
+    assert (done.status, done.out) == (1, "")
+    assert "sample 2 (the first is 0) gives layer 'a' no range: input 'x' holds NaN" in done.err
+    assert not (tmp_path / "ruined").exists()
 
 
 @pytest.mark.parametrize(

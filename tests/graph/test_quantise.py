@@ -121,3 +121,53 @@ def test_samples_that_do_not_fit(rng):
     ):
         with pytest.raises(ArgumentError, match=message):
             graph.quantise(module, {"x": x}, **more)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_samples_that_are_not_finite(scheme, value, rng):
+    """They are refused where a layer reads them, and there alone."""
+    w = rng.standard_normal((8, 8)).astype("f4")
+    nodes = [
+        helper.make_node("Clip", ["m", "low", "high"], ["c"]),
+        helper.make_node("Add", ["x", "c"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["y"]),
+    ]
+    weights = {"w": w, "low": np.float32(-1), "high": np.float32(1)}
+    inputs = [info("x", [4, 8]), info("m", [4, 8])]
+    module = graph.from_onnx(model(nodes, inputs, [info("y", [4, 8])], weights))
+    x, m = rng.standard_normal((2, 8, 8)).astype("f4")
+    bad = x.copy()
+    bad[6, 1] = value
+    with pytest.raises(
+        ArgumentError, match=r"sample 1 .* gives layer 'y' no range: input 'x' holds NaN"
+    ):
+        graph.quantise(module, {"x": bad, "m": m}, scheme)
+    huge = np.full_like(x, 3e38)
+    if np.isinf(value):
+        assert graph.quantise(module, {"x": x, "m": bad}, scheme).layers[0].error < 0.1
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+    for text in (
+        "sample 0 .* its inputs are finite, yet make NaN",
+        "weight of layer 'y' holds NaN",
+    ):
+        module = graph.from_onnx(model(nodes, inputs[:1], [info("y", [4, 8])], {"w": w}))
+        with pytest.raises(ArgumentError, match=text):
+            graph.quantise(module, {"x": huge}, scheme)
+        huge, w[3, 4] = x, value
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_samples_that_give_no_range(scheme, rng):
+    """Steps of a constant 0 would be those of no data; the layer can be left as it is."""
+    module = graph.from_onnx(residual_net(rng))
+    x = np.zeros((2, 3, 12, 12), "f4")
+    with pytest.raises(ArgumentError, match=r"layer 'a' reads nothing but 0 .* or 'a' in skip"):
+        graph.quantise(module, {"x": x}, scheme)
+    assert [e.name for e in graph.quantise(module, {"x": x}, scheme, skip=["a"]).layers] == [
+        "n",
+        "y",
+    ]
