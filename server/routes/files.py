@@ -49,8 +49,11 @@ _FILE: dict[int | str, dict[str, Any]] = {
 
 
 def kinds_of(target: str) -> list[Kind]:
-    """The files that there are of a program for a target."""
-    source = SOURCES[target.partition(" ")[0]]
+    """The files that there are of a program for a target: none for a kind of target that is not
+    known here, as a log of another version may have it."""
+    source = SOURCES.get(target.partition(" ")[0])
+    if source is None:
+        return []
     return ["py", "ll", "s", "o", "h"] if source == "ll" else ["py", source]  # type: ignore[list-item]
 
 
@@ -90,10 +93,13 @@ async def get_best_file(
 async def _file(request: Request, service: Service, record: Record, kind: Kind) -> Response:
     have = kinds_of(record.target)
     if kind not in have:
+        what = (
+            f"has the files {', '.join(have)}; found {kind!r}"
+            if have
+            else f"has no files here; expected a target of {', '.join(SOURCES)}"
+        )
         raise refused(
-            "conflict",
-            f"record {record.id} is for {record.target.partition(' ')[0]} and has the files "
-            f"{', '.join(have)}; found {kind!r}",
+            "conflict", f"record {record.id} is for {record.target.partition(' ')[0]!r} and {what}"
         )
     form, media_type = FORMS[kind]
     tag = await service.texts.tag(record.id, form)

@@ -159,6 +159,32 @@ def test_an_export_is_imported_once_and_never_the_best(
         assert other.get(f"/v1/records/{record['id']}/schedule").status_code == 200
 
 
+def test_a_record_of_an_unknown_kind_of_target_is_shown(
+    client: httpx.Client, tmp_path: Path
+) -> None:
+    """A log may be of a later version, whose targets nobody knows here."""
+    lines = [json.loads(line) for line in client.get("/v1/records/export").text.splitlines()]
+    for line in lines:
+        if line["kind"] != "workload":
+            line["target"] = "vax -mcpu=<b>"
+    body = "\n".join(map(json.dumps, lines)).encode()
+    with serving(Settings(db=str(tmp_path / "v.db"), jobs_at_once=0, examine_processes=1)) as other:
+        kind = {"Content-Type": "application/x-ndjson"}
+        assert other.post("/v1/records/import", content=body, headers=kind).json()["refused"] == 0
+        record = other.get("/v1/records", params={"status": "ok"}).json()["items"][0]
+        for path in (f"/records/{record['id']}", f"/jobs/{record['job_id']}"):
+            page = other.get(path, headers={"Accept": "text/html"})
+            assert (page.status_code, "vax -mcpu=&lt;b&gt;" in page.text) == (200, True)
+        for path in ("schedule", "files/py", "files/o"):
+            answer = other.get(f"/v1/records/{record['id']}/{path}")
+            assert (answer.status_code, "vax" in answer.json()["detail"]) == (409, True)
+        assert "expected a target of llvm, cuda, opencl" in answer.json()["detail"]
+        asked = {"Accept": "text/html"}
+        for path in ("text/schedule", "text/source", "listing"):
+            assert other.get(f"/records/{record['id']}/{path}", headers=asked).status_code == 409
+        assert other.get(f"/v1/jobs/{record['job_id']}/best/py").status_code in (404, 409)
+
+
 def test_an_imported_name_runs_nothing(client: httpx.Client, tmp_path: Path) -> None:
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\ndef f():\n    pass\n")
