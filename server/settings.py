@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from autosched.errors import AutoschedError
 from server.http.origins import origin_of
 from server.http.security import LOOPBACK_HOSTS, Proxies, is_loopback
-from server.pools.plan import DEFAULT, PoolPlan, PoolSettings, check_name, slots_of
+from server.pools.plan import DEFAULT, Address, PoolPlan, PoolSettings, check_name, slots_of
 
 PREFIX = "AUTOSCHED_"
 FILE_VARIABLE = "AUTOSCHED_SETTINGS"
@@ -45,12 +45,14 @@ class Settings(BaseModel):
     )
 
     db: str = Field("autosched.db", description="an SQLite file or a database URL")
-    pool: str = Field("local", description="what measures: local, replay:…, or a scheduler")
+    pool: Address = Field("local", description="what measures: local, replay:…, or a scheduler")
     pools: dict[str, PoolSettings] = Field(
         {}, description="several pools in place of one, by name; in a file only: [pools.NAME]"
     )
     host: str = Field(
-        "127.0.0.1", description="address to listen on; others than loopback need tokens"
+        "127.0.0.1",
+        min_length=1,
+        description="address to listen on; others than loopback need tokens",
     )
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -226,8 +228,7 @@ class Settings(BaseModel):
 
     @cached_property
     def all_pools(self) -> tuple[PoolPlan, ...]:
-        """The pools, in the order in which a job is offered to them. Raises TuningError for an
-        address that is none."""
+        """The pools, in the order in which a job is offered to them."""
         if not self.pools:
             return (PoolPlan(DEFAULT, self.pool, (), slots_of(self.pool, self.jobs_at_once)),)
         return tuple(

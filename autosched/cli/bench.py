@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import add_db, add_workload, at_least, make_task
+from autosched.cli.common import add_db, add_workload, at_least, filled, make_task
 from autosched.cli.model import add_denormals, add_precision, is_model, shape_argument
 from autosched.errors import AutoschedError
 from autosched.tuning.best import best_schedule
@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a model: fix the shape of an input",
     )  # fmt: skip
     parser.add_argument("--threads", type=at_least(1), metavar="N", help="of a model")
-    parser.add_argument("--cache", metavar="DIR", help="of a model: folder of compiled kernels")
+    parser.add_argument(
+        "--cache", type=filled, metavar="DIR", help="of a model: folder of compiled kernels"
+    )
     add_denormals(parser)
     add_precision(parser)
     parser.add_argument(

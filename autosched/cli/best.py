@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import FORMS, add_workload, make_task
+from autosched.cli.common import FORMS, add_workload, filled, make_task
 from autosched.cli.service import add_source, open_source
 from autosched.cli.show import describe, record_json
 from autosched.tuning.best import best_compatible, best_schedule
@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--device", metavar="FINGERPRINT", help="of this device, where there are records of several"
+        "--device",
+        type=filled,
+        metavar="FINGERPRINT",
+        help="of this device, where there are records of several",
     )
     where.add_argument(
         "--compatible",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from autosched.cli.common import at_least, positive_seconds
+from autosched.cli.common import at_least, filled, filled_path, port, positive_seconds
 from autosched.cli.scheduler import add_tls
 from autosched.cli.worker import add_slots, say, slots_of
 from autosched.errors import AutoschedError, MeasureError
@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     certs = actions.add_parser("certs", help="make an authority and a certificate for each role")
-    certs.add_argument("folder", type=Path, metavar="DIR", help="where to; nothing is overwritten")
+    certs.add_argument(
+        "folder", type=filled_path, metavar="DIR", help="where to; nothing is overwritten"
+    )
     certs.add_argument(
         "--days",
         type=at_least(1),
@@ -47,18 +49,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "local", help="certificates, a scheduler and a worker on this machine, until Ctrl-C"
     )
     local.add_argument(
-        "--port", type=int, default=8786, help="the port, 0 for any (default: %(default)s)"
+        "--port", type=port, default=8786, help="the port, 0 for any (default: %(default)s)"
     )
     local.add_argument(
         "--tls-dir",
-        type=Path,
+        type=filled_path,
         metavar="DIR",
         help="folder of certificates, made if it is not there (default: autosched/tls in "
         "XDG_STATE_HOME, or in ~/.local/state)",
     )
     add_slots(local, label="local")
     devices = actions.add_parser("devices", help="list the devices of a cluster, checking each")
-    devices.add_argument("address", metavar="ADDR", help="the scheduler, as for `worker`")
+    devices.add_argument(
+        "address", type=filled, metavar="ADDR", help="the scheduler, as for `worker`"
+    )
     devices.add_argument(
         "--wait",
         type=positive_seconds,

@@ -80,6 +80,7 @@ def add_db(
     forms = "an SQLite file, a JSON-lines log (.json, .jsonl), or" if logs else "an SQLite file or"
     parser.add_argument(
         "--db",
+        type=filled,
         default=DEFAULT_DB,
         metavar="URL",
         help=f"what {verb}: {forms} a database URL (default: %(default)s)",
@@ -101,6 +102,33 @@ def at_least(low: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def port(text: str) -> int:
+    """An argparse type: a TCP port, 0 for any that is free."""
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
+    return value
+
+
+def filled(text: str) -> str:
+    """An argparse type: a text that is not empty, as a name, a file or an address is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a text that is not empty, found ''")
+    return text
+
+
+def filled_path(text: str) -> Path:
+    """An argparse type: a path; an empty text would be the current folder."""
+    return Path(filled(text))
+
+
+def printable(text: str) -> str:
+    """An argparse type: a name that stands in one line of a list."""
+    if not text.strip() or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"expected a name of printable characters, found {text!r}")
+    return text
 
 
 def positive_seconds(text: str) -> float:

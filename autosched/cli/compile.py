@@ -6,6 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
+from autosched.cli.common import filled
 from autosched.cli.model import add_model_options, build_model
 from autosched.errors import WorkloadError
 
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("model", metavar="MODEL.onnx", help="an ONNX file")
     add_model_options(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="default: the file's name")
+    parser.add_argument(
+        "-o", "--output", type=filled, metavar="DIR", help="default: the file's name"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

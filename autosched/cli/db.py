@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from autosched.cli.common import DEFAULT_DB
+from autosched.cli.common import DEFAULT_DB, filled
 from autosched.cli.status import FAILED
 
 _EPILOG = """\
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (check, upgrade):
         action.add_argument(
             "--db",
+            type=filled,
             default=DEFAULT_DB,
             metavar="URL",
             help="an SQLite file or a database URL (default: %(default)s)",

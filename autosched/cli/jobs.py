@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import at_least, parse_value, plain, positive_seconds, task_of
+from autosched.cli.common import at_least, filled, parse_value, plain, positive_seconds, task_of
 from autosched.cli.model import add_shape
 from autosched.cli.service import DEFAULT_SERVER, SERVER, TOKEN, add_server, client_of
 from autosched.cli.status import FAILED, INTERRUPTED
@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("client", "whose they are"),
         ("device", "what they are measured on"),
     ):
-        listing.add_argument(f"--{name}", metavar="TEXT", help=f"only of these: {text}")
+        listing.add_argument(
+            f"--{name}", type=filled, metavar="TEXT", help=f"only of these: {text}"
+        )
     for name, text in (("since", "made on that day (UTC) or later"), ("until", "or earlier")):
         listing.add_argument(f"--{name}", type=_day, metavar="YYYY-MM-DD", help=text)
     listing.add_argument(
@@ -82,8 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     short = "id of a job, or the first four or more characters that no other has"
     for action in (watching, show, pause, resume, clone, delete):
-        action.add_argument("id", metavar="ID", help=short)
-    cancel.add_argument("ids", metavar="ID", nargs="+", help=short)
+        action.add_argument("id", type=filled, metavar="ID", help=short)
+    cancel.add_argument("ids", type=filled, metavar="ID", nargs="+", help=short)
     for action in (submit, resume, clone):
         action.add_argument("--watch", action="store_true", help="follow the job to its end")
     for action in (submit, listing, watching, show, cancel, pause, resume, clone, delete):
@@ -101,7 +103,9 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
         "here",
     )
     parser.add_argument("args", metavar="ARG", nargs="*", default=[], help="its arguments")
-    parser.add_argument("--script", metavar="FILE", help="a program as script text; - for stdin")
+    parser.add_argument(
+        "--script", type=filled, metavar="FILE", help="a program as script text; - for stdin"
+    )
     add_shape(parser)
     parser.add_argument(
         "--target", default="llvm", help="what to compile for (default: the server's own device)"
@@ -119,12 +123,20 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-budget", type=positive_seconds, metavar="S", help="seconds")
     parser.add_argument("--early-stopping", type=positive, metavar="N", help="trials without gain")
     parser.add_argument("--per-round", type=positive, metavar="N", help="proposed at a time")
-    parser.add_argument("--name", metavar="TEXT", help="what the job is called")
+    parser.add_argument("--name", type=filled, metavar="TEXT", help="what the job is called")
     parser.add_argument(
-        "--tag", metavar="WORD", action="append", default=[], help="found by this; may be repeated"
+        "--tag",
+        type=filled,
+        metavar="WORD",
+        action="append",
+        default=[],
+        help="found by this; may be repeated",
     )
     parser.add_argument(
-        "--key", metavar="TEXT", help="names this submission: repeated, it makes no second job"
+        "--key",
+        type=filled,
+        metavar="TEXT",
+        help="names this submission: repeated, it makes no second job",
     )
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import DEFAULT_DB, at_least
+from autosched.cli.common import DEFAULT_DB, at_least, filled
 from autosched.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -66,14 +66,17 @@ def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> No
     add_shape(parser)
     parser.add_argument("--threads", type=at_least(1), metavar="N", help="default: all cores")
     parser.add_argument(
-        "--cache", metavar="DIR", help="folder of compiled kernels (default: beside --db)"
+        "--cache",
+        type=filled,
+        metavar="DIR",
+        help="folder of compiled kernels (default: beside --db)",
     )
     add_denormals(parser)
     add_precision(parser)
     if db:
         parser.add_argument("--target", default="llvm", help="what to compile for")
         parser.add_argument(
-            "--db", default=DEFAULT_DB, metavar="URL",
+            "--db", type=filled, default=DEFAULT_DB, metavar="URL",
             help="records whose best schedules are taken, if there are any: a file, a database "
             "URL, or the address of a service, http://… (default: %(default)s)",
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from autosched.cli.common import filled
 from autosched.cli.model import add_model_options, build_module, read_model
 from autosched.errors import WorkloadError
 
@@ -24,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("model", metavar="MODEL.onnx", help="an ONNX file of a float model")
     parser.add_argument(
-        "--samples", metavar="FILE.npz", required=True, help="inputs that calls will be like"
+        "--samples",
+        type=filled,
+        metavar="FILE.npz",
+        required=True,
+        help="inputs that calls will be like",
     )
     parser.add_argument(
         "--scheme", choices=("minmax", "percentile", "entropy"), default="minmax",
@@ -35,11 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="percent of the values that --scheme percentile keeps (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--skip", action="append", default=[], metavar="LAYER",
+        "--skip", type=filled, action="append", default=[], metavar="LAYER",
         help="a layer that stays as it is, by the name that the report has",
     )  # fmt: skip
     add_model_options(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="default: the file's name with _int8")
+    parser.add_argument(
+        "-o", "--output", type=filled, metavar="DIR", help="default: the file's name with _int8"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

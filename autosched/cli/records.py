@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack
 from typing import IO
 
-from autosched.cli.common import add_db, at_least
+from autosched.cli.common import add_db, at_least, filled
 from autosched.cli.service import add_source, client_of
 from autosched.cli.status import FAILED
 from records import STATUSES, ImportReport, distill, export_jsonl, import_into, merge, open_records
@@ -48,32 +48,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     export = actions.add_parser("export", help="write records as JSON lines")
-    export.add_argument("file", help="new file to write; - for standard output")
+    export.add_argument("file", type=filled, help="new file to write; - for standard output")
     add_source(export)
     export.add_argument(
         "--status", choices=STATUSES, metavar="STATUS",
         help=f"only records of that status: {', '.join(STATUSES)}",
     )  # fmt: skip
     for name, what in _FILTERS.items():
-        export.add_argument(f"--{name}", metavar=what[1], help=f"only records of that {what[0]}")
+        export.add_argument(
+            f"--{name}", type=filled, metavar=what[1], help=f"only records of that {what[0]}"
+        )
     take = actions.add_parser(
         "import", help="read JSON lines into a store; doing it again changes nothing"
     )
-    take.add_argument("file", help="log to read; - for standard input")
+    take.add_argument("file", type=filled, help="log to read; - for standard input")
     add_source(take, "takes them", logs=False)
     join = actions.add_parser("merge", help="take several stores or logs into one")
-    join.add_argument("sources", nargs="+", metavar="SOURCE", help="stores or logs to read")
-    join.add_argument("--into", required=True, metavar="URL", help="store or log to extend")
+    join.add_argument(
+        "sources", type=filled, nargs="+", metavar="SOURCE", help="stores or logs to read"
+    )
+    join.add_argument(
+        "--into", type=filled, required=True, metavar="URL", help="store or log to extend"
+    )
     best = actions.add_parser(
         "distill", help="keep the best record of each workload, target and device"
     )
-    best.add_argument("source", help="store or log to read")
-    best.add_argument("file", help="new store or log to write")
+    best.add_argument("source", type=filled, help="store or log to read")
+    best.add_argument("file", type=filled, help="new store or log to write")
     check = actions.add_parser(
         "verify", help="measure imported records of this machine again, and withdraw bad ones"
     )
     add_db(check, logs=False)
-    check.add_argument("--workload-key", metavar="KEY", help="only this workload")
+    check.add_argument("--workload-key", type=filled, metavar="KEY", help="only this workload")
     check.add_argument("--target", default="llvm", help="target of the records (default: llvm)")
     check.add_argument(
         "--top", type=at_least(1), default=8, metavar="N",

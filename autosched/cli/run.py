@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autosched.cli.common import filled
 from autosched.cli.model import add_model_options, build_model, is_model
 from autosched.errors import ArgumentError, WorkloadError
 
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an input's array, as numpy.save writes it; also gives sizes that an ONNX file leaves "
         "open",
     )  # fmt: skip
-    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs there, by name")
+    parser.add_argument(
+        "--output", type=filled, metavar="FILE.npz", help="write the outputs there, by name"
+    )
     add_model_options(parser)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from autosched.cli.common import filled, filled_path, port
 
 _EPILOG = """\
 One scheduler brings tuning runs and workers together. It measures nothing, keeps nothing, and may
@@ -29,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument(
         "--host",
+        type=filled,
         default="127.0.0.1",
         help="the address to listen on (default: %(default)s, this machine only)",
     )
     parser.add_argument(
-        "--port", type=int, default=8786, help="the port, 0 for any (default: %(default)s)"
+        "--port", type=port, default=8786, help="the port, 0 for any (default: %(default)s)"
     )
     add_tls(parser, "scheduler")
 
@@ -42,7 +44,7 @@ def add_tls(parser: argparse.ArgumentParser, role: str) -> None:
     """--tls-dir."""
     parser.add_argument(
         "--tls-dir",
-        type=Path,
+        type=filled_path,
         metavar="DIR",
         help=f"folder with ca.pem, {role}.pem and {role}-key.pem, from `autosched cluster certs`; "
         "needed for anything but this machine's own loopback address",

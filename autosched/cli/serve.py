@@ -11,6 +11,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from autosched.cli.common import filled
 from autosched.cli.status import FAILED
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar={"db": "URL", "pool": "POOL", "host": "ADDRESS"}.get(name, name.upper()),
             help=f"{fields[name].description} (default: {fields[name].default})",
         )
-    parser.add_argument("--settings", metavar="FILE", help="a TOML file with settings")
+    parser.add_argument("--settings", type=filled, metavar="FILE", help="a TOML file with settings")
     width = max(map(len, fields))
     parser.epilog = _EPILOG + "\n".join(
         f"  {name:<{width}}  {field.description} ({_default(field.default)})"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import DEFAULT_DB, plain
+from autosched.cli.common import DEFAULT_DB, filled, plain
 from autosched.errors import AutoschedError
 from records import RecordSource, open_records
 
@@ -23,8 +23,8 @@ DEFAULT_SERVER = "http://127.0.0.1:8000"
 def add_server(parser: argparse.ArgumentParser) -> None:
     """--server and --token-file of a command that always asks a service."""
     parser.add_argument(
-        "--server", metavar="URL", help=f"address of the service (default: ${SERVER}, or "
-        f"{DEFAULT_SERVER})",
+        "--server", type=filled, metavar="URL",
+        help=f"address of the service (default: ${SERVER}, or {DEFAULT_SERVER})",
     )  # fmt: skip
     _add_token(parser)
 
@@ -37,19 +37,26 @@ def add_source(
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--db",
+        type=filled,
         default=DEFAULT_DB,
         metavar="URL",
         help=f"what {verb}: {forms} a database URL (default: %(default)s)",
     )
     where.add_argument(
-        "--server", metavar="URL", help=f"the service that {verb}, such as {DEFAULT_SERVER}"
+        "--server",
+        type=filled,
+        metavar="URL",
+        help=f"the service that {verb}, such as {DEFAULT_SERVER}",
     )
     _add_token(parser)
 
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--token-file", metavar="FILE", help=f"file with the service's token (default: ${TOKEN})"
+        "--token-file",
+        type=filled,
+        metavar="FILE",
+        help=f"file with the service's token (default: ${TOKEN})",
     )
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import FORMS, plain, task_of
+from autosched.cli.common import FORMS, filled, plain, task_of
 from autosched.cli.model import add_model_options, is_model
 from autosched.cli.service import add_source, open_source
 from autosched.cli.show_model import MODEL_FORMS, show_model
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="the record as one JSON object")
     parser.add_argument(
         "--workload",
+        type=filled,
         metavar="FILE.PY:FUNCTION",
         help="where the workload's function is, if the store has no text of the workload",
     )

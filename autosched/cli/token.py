@@ -7,7 +7,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import DEFAULT_DB, at_least, positive_seconds
+from autosched.cli.common import DEFAULT_DB, at_least, filled, positive_seconds
 
 if TYPE_CHECKING:
     from records.operations.tokens import Token, Tokens
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="such as 12h, 30d, 8w, or never (default: 30d)",
     )
     limit = actions.add_parser("limit", help="give a token other quotas; those left out are lifted")
-    limit.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
+    limit.add_argument("id", type=filled, metavar="ID", help="as `autosched token list` shows it")
     for action in (create, limit):
         action.add_argument(
             "--max-jobs", type=at_least(0), metavar="N", help="jobs that wait or run at a time"
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="seconds for which all its jobs are worked on",
         )  # fmt: skip
     rotate = actions.add_parser("rotate", help="give a token another secret and print it, once")
-    rotate.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
+    rotate.add_argument("id", type=filled, metavar="ID", help="as `autosched token list` shows it")
     rotate.add_argument(
         "--grace",
         type=_grace,
@@ -74,10 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listing = actions.add_parser("list", help="show all tokens, without their secrets")
     revoke = actions.add_parser("revoke", help="make a token invalid")
-    revoke.add_argument("id", metavar="ID", help="as `autosched token list` shows it")
+    revoke.add_argument("id", type=filled, metavar="ID", help="as `autosched token list` shows it")
     for action in (create, limit, rotate, listing, revoke):
         action.add_argument(
             "--db",
+            type=filled,
             default=DEFAULT_DB,
             metavar="URL",
             help="the service's database: an SQLite file or a URL (default: %(default)s)",

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from autosched.cli.common import FORMS, add_db, add_workload, at_least, make_task, positive_seconds
+from autosched.cli.common import (
+    FORMS,
+    add_db,
+    add_workload,
+    at_least,
+    filled,
+    make_task,
+    positive_seconds,
+)
 from autosched.cli.model import add_precision, add_shape, is_model
 from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
@@ -105,7 +113,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape(parser)
     add_precision(parser)
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="of a model: write it compiled, as `compile` does"
+        "-o",
+        "--output",
+        type=filled,
+        metavar="DIR",
+        help="of a model: write it compiled, as `compile` does",
     )
     parser.add_argument(
         "--as",

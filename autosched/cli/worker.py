@@ -10,7 +10,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import at_least
+from autosched.cli.common import at_least, filled, printable
 from autosched.cli.scheduler import add_tls
 from autosched.errors import MeasureError
 
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument(
         "--scheduler",
+        type=filled,
         required=True,
         metavar="ADDR",
         help="tls://host:port, or tcp://127.0.0.1:port on this machine, every account of which can "
@@ -52,14 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_slots(parser)
     parser.add_argument(
         "--host",
+        type=filled,
         help="this machine's address as the scheduler sees it (default: found out; with tcp:// the "
         "loopback address, and no other)",
     )
     parser.add_argument(
-        "--name", help="what this machine is called in the cluster (default: its host name)"
+        "--name",
+        type=printable,
+        help="what this machine is called in the cluster (default: its host name)",
     )
     parser.add_argument(
         "--engine",
+        type=filled,
         metavar="MODULE:FUNCTION",
         help="what makes the pool that measures in a slot, from a target and the slot's name "
         "(default: this machine's processor); with it slots are not pinned",
@@ -71,6 +76,7 @@ def add_slots(parser: argparse.ArgumentParser, label: str | None = None) -> None
     """--label, --slots, --target and --device: what is served."""
     parser.add_argument(
         "--label",
+        type=printable,
         required=label is None,
         default=label,
         metavar="L",

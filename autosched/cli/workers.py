@@ -6,7 +6,7 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import plain
+from autosched.cli.common import filled, plain
 from autosched.cli.service import add_server, client_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     drain = actions.add_parser("drain", help="have workers take no more work; needs scope admin")
     admit = actions.add_parser("admit", help="let drained workers work again; needs scope admin")
     for action in (drain, admit):
-        action.add_argument("names", metavar="NAME", nargs="+", help="as `list` shows them")
+        action.add_argument(
+            "names", type=filled, metavar="NAME", nargs="+", help="as `list` shows them"
+        )
     for action in (listing, drain, admit):
         add_server(action)
         action.add_argument("--json", action="store_true", help="JSON objects, one a line")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from autosched.errors import AutoschedError
 from autosched.tuning.pools import PoolAddress
@@ -17,23 +17,26 @@ NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 Kind = Literal["llvm", "cuda", "opencl"]
 
 
+def _check_address(text: str) -> str:
+    try:
+        PoolAddress.parse(text)
+    except AutoschedError as e:
+        raise ValueError(str(e)) from e
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+"""A setting that is a pool's address."""
+
+
 class PoolSettings(BaseModel):
     """One pool in the settings: `[pools.NAME]` of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    address: str = Field(description="what measures: local, replay:… or a scheduler")
+    address: Address = Field(description="what measures: local, replay:… or a scheduler")
     kinds: tuple[Kind, ...] = Field((), description="kinds of targets that it takes; none: all")
     jobs_at_once: int | None = Field(None, ge=0, le=64)
-
-    @field_validator("address")
-    @classmethod
-    def _check_address(cls, text: str) -> str:
-        try:
-            PoolAddress.parse(text)
-        except AutoschedError as e:
-            raise ValueError(str(e)) from e
-        return text
 
 
 class PoolPlan(NamedTuple):

@@ -90,6 +90,41 @@ MISUSES: list[tuple[tuple[object, ...], str]] = [
     (("records",), "required: ACTION"),
     (("records", "export"), "required: file"),
     (("records", "export", "-", "--status", "good"), "invalid choice: 'good'"),
+    *(
+        (
+            ("scheduler", f"--port={port}"),
+            f"--port: expected a port from 0 to 65535, found '{port}'",
+        )
+        for port in ("99999", "-1", "http", "")
+    ),
+    (("cluster", "local", "--port", "65536"), "expected a port from 0 to 65535"),
+    *(
+        (arguments, f"argument {name}: expected a text that is not empty, found ''")
+        for name, arguments in (
+            ("--output", ("run", "net.onnx", "--output", "")),
+            ("-o/--output", ("compile", "net.onnx", "-o", "")),
+            ("--cache", ("compile", "net.onnx", "--cache", "")),
+            ("--db", ("compile", "net.onnx", "--db", "")),
+            ("--db", ("best", *WORKLOAD, "--db", "")),
+            ("--server", ("best", *WORKLOAD, "--server", "")),
+            ("--token-file", ("jobs", "list", "--token-file", "")),
+            ("--tag", ("jobs", "list", "--tag", "")),
+            ("--settings", ("serve", "--settings", "")),
+            ("--host", ("scheduler", "--host", "")),
+            ("--tls-dir", ("scheduler", "--tls-dir", "")),
+            ("DIR", ("cluster", "certs", "")),
+            ("file", ("records", "export", "")),
+            ("--job-id", ("records", "export", "x", "--job-id", "")),
+        )
+    ),
+    *(
+        (
+            ("worker", "--scheduler", "tcp://127.0.0.1:1", "--label", "a", option, text),
+            f"argument {option}: expected a name of printable characters, found ",
+        )
+        for option in ("--label", "--name")
+        for text in ("", " ", "a\nb", "a\x1b[2J")
+    ),
 ]
 
 

@@ -108,6 +108,13 @@ def test_a_database_of_another_version_is_refused(capsys: pytest.CaptureFixture[
         (["--db", "/none/x.db"], "no folder /none"),
         (["--db", "mongodb://x/y"], "no such kind of database"),
         (["--host", "no such host"], "cannot listen on"),
+        (["--host", ""], "host (from the command line): String should have at least 1 character"),
+        (
+            ["--pool", "foo"],
+            "pool (from the command line): Value error, 'foo' is no pool's address",
+        ),
+        (["--pool", ""], "pool (from the command line): Value error, '' is no pool's address"),
+        (["--pool", "local?x=1"], "pool local?x=1: unknown option x; it has device"),
     ],
 )
 def test_what_cannot_be(
