@@ -6,6 +6,8 @@ from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import Receive, Scope, Send
 
+from server.http.weights import weights
+
 
 class Compression(GZipMiddleware):
     """Starlette's, which looks for `gzip` in Accept-Encoding: it finds it in `gzip;q=0`, too, and
@@ -22,8 +24,4 @@ class Compression(GZipMiddleware):
 
 def takes_gzip(headers: Headers) -> bool:
     """Whether Accept-Encoding names gzip, and not with the weight 0 that forbids it."""
-    for coding in ",".join(headers.getlist("accept-encoding")).lower().split(","):
-        name, _, weight = coding.partition(";")
-        if name.strip() == "gzip":
-            return weight.replace(" ", "").rstrip("0.") != "q="
-    return False
+    return weights(headers, "accept-encoding").get("gzip", 0.0) > 0

@@ -163,6 +163,7 @@ class Gate:
                 self.streams.enter(passage.client.key)
                 passage.stream = passage.client.key
         route.check_query(scope["query_string"])
+        route.check_headers(passage.headers)
         return await self._body(passage, route, scope_needed is None, receive)
 
     async def _identify(self, passage: _Passage) -> None:

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
 from server.http.problems import refused, retry_after
+from server.http.weights import rank, weights
 
 EVENT_STREAM = "text/event-stream"
 DRAIN_BYTES = 64 << 20
@@ -225,9 +226,9 @@ class RateLimiter:
 
 
 def wants_stream(headers: Headers) -> bool:
-    """Whether a request for events is for a stream of them; else, by Accept, for a page."""
-    accepted = headers.get("accept", "*/*").lower()
-    return EVENT_STREAM in accepted or "application/json" not in accepted
+    """Whether a request for events is for a stream of them; else it prefers JSON, a page."""
+    accepted = weights(headers, "accept")
+    return rank(accepted, EVENT_STREAM) >= rank(accepted, "application/json")
 
 
 @dataclass

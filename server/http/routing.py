@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute
 
 from server.http.problems import ProblemError, refused
@@ -24,17 +25,20 @@ PATHS_KEPT = 1024
 """Paths whose routes are remembered."""
 QUERY_FIELDS = 150
 """Fields of one query."""
+_TWICE = "stands twice, and one is taken"
 
 
 @dataclass(frozen=True)
 class Route:
     """A route. `methods` is empty for what is mounted; `query`: names of the query, and whether one
-    may stand several times, None where the query does not matter."""
+    may stand several times, None where the query does not matter; `headers`: names of those that
+    it reads, of which each may stand once."""
 
     template: str
     methods: frozenset[str]
     query: dict[str, bool] | None
     takes_body: bool
+    headers: tuple[str, ...] = ()
 
     @property
     def streams(self) -> bool:
@@ -56,17 +60,26 @@ class Route:
         for name, _ in found:
             if name not in known:
                 there = ", ".join(sorted(known)) or "none"
-                wrong.append(_item(name, f"no such parameter; there are: {there}"))
+                wrong.append(_item("query", name, f"no such parameter; there are: {there}"))
             elif name in seen and not known[name]:
-                wrong.append(_item(name, "stands twice, and one is taken"))
+                wrong.append(_item("query", name, _TWICE))
             seen.add(name)
-        if wrong:
-            told = "; ".join(f"{item.at}: {item.message}" for item in wrong[:5])
-            raise ProblemError(422, told, kind="invalid-request", errors=wrong[:50])
+        _refuse(wrong)
+
+    def check_headers(self, headers: Headers) -> None:
+        """Raises ProblemError (422) for a header that the route reads and that stands twice."""
+        twice = [name for name in self.headers if len(headers.getlist(name)) > 1]
+        _refuse([_item("header", name, _TWICE) for name in twice])
 
 
-def _item(name: str, message: str) -> ProblemItem:
-    return ProblemItem(at=f"query/{name[:80]}", message=message)
+def _item(part: str, name: str, message: str) -> ProblemItem:
+    return ProblemItem(at=f"{part}/{name[:80]}", message=message)
+
+
+def _refuse(wrong: Sequence[ProblemItem]) -> None:
+    if wrong:
+        told = "; ".join(f"{item.at}: {item.message}" for item in wrong[:5])
+        raise ProblemError(422, told, kind="invalid-request", errors=wrong[:50])
 
 
 class RouteTable:
@@ -122,7 +135,8 @@ def _route(found: Any) -> Route:
     }
     takes = route.body_field is not None or any(part.call is read_form for part in parts)
     streamed = any((method, template) in STREAMED for method in methods)
-    return Route(template, methods, query, takes or streamed)
+    read = tuple(field.alias for part in parts for field in part.header_params)
+    return Route(template, methods, query, takes or streamed, read)
 
 
 def _parts(dependant: Dependant) -> Iterator[Dependant]:

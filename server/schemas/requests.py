@@ -36,11 +36,14 @@ class ModelWorkload(Request):
 
 
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,63}$")]
-JOB_NAME = r"^[^\x00-\x20\x7f-\xa0\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]" + (
+JOB_NAME = (
+    r"^[^\x00-\x20\x7f-\xa0\xad\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u2000-\u200f"
+    r"\u2028-\u202f\u205f-\u206f\u20d0-\u20ff\u3000\ufe00-\ufe0f\ufe20-\ufe2f\ufeff]"
     r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$"
 )
-"""What begins with something that is seen, and has nothing that steers a terminal or turns the
-direction of the text around it (U+009B, U+202E, ...)."""
+"""What begins with something that is seen by itself, no space and none of the marks that combine
+with what stands before (Unicode's blocks of these), and has nothing that steers a terminal or turns
+the direction of the text around it (U+009B, U+202E, ...)."""
 
 
 class JobOptions(Request):

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.problems import MEDIA_TYPE
+from server.http.weights import weights
 from server.web.render import render
 
 
@@ -52,7 +53,7 @@ class ProblemPages:
 
 def wants_html(headers: Headers) -> bool:
     """Whether the client is a browser that shows what it gets: it names text/html itself."""
-    return "text/html" in headers.get("accept", "")
+    return weights(headers, "accept").get("text/html", 0.0) > 0
 
 
 def _page(scope: Scope, start: Message, body: bytes) -> bytes:

@@ -86,6 +86,7 @@ PARSERS: dict[str, Callable[[int], object]] = {
     ),
     "what is accepted": lambda n: wants_html(head(accept="text/plain," * n)),
     "compressions": lambda n: compression.takes_gzip(head(accept_encoding="br;q=0.5," * n)),
+    "weights": lambda n: limits.wants_stream(head(accept="a/b;q=0.5;x=1;q = 1," * n)),
     "a path": lambda n: refused(lambda: TABLE.route("/" + "v1/" * n, "GET")),
     "a long name in a path": lambda n: refused(lambda: TABLE.route("/v1/jobs/" + "a" * n, "PUT")),
     "a query": lambda n: refused(

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from server.http import limits
 from server.http.limits import HeldBytes, RateLimiter, RequestBody, StreamLimiter
 from server.http.problems import ProblemError
 from server.http.strict_json import strict_json
+from server.web.problems import wants_html
 
 
 def parts(*bodies: bytes, then: float = 0.0) -> Callable[[], Awaitable[Any]]:
@@ -231,6 +233,38 @@ def test_no_rate_and_many_clients(clock: Clock) -> None:
     for n in range(1000):
         rate.take(str(n))
     assert len(rate._buckets) == 10
+
+
+@pytest.mark.parametrize(
+    ("accept", "stream"),
+    [
+        ([], True),
+        (["*/*"], True),
+        (["text/html"], True),
+        (["text/event-stream, application/json"], True),
+        (["application/json", "text/event-stream"], True),
+        (["application/json;q=0"], True),
+        (["application/json;q=0, */*"], True),
+        (["application/json;q=0.5, text/*"], True),
+        (["Application/JSON"], False),
+        (["application/json, */*"], False),
+        (["application/json, text/plain, */*;q=0.1"], False),
+        (["text/event-stream;q=0.1, application/json"], False),
+        (["text/event-stream;charset=utf-8; Q = 0.1", "application/json ;q=0.2"], False),
+        (["text/event-stream;q=0"], False),
+        (["text/event-stream;q=x, application/json;q=0.9"], True),
+    ],
+)
+def test_a_stream_or_a_page_by_the_weights_of_accept(accept: list[str], stream: bool) -> None:
+    headers = Headers(raw=[(b"accept", text.encode()) for text in accept])
+    assert limits.wants_stream(headers) == stream
+
+
+@pytest.mark.parametrize(
+    ("accept", "html"), [("text/html;q=0", False), ("TEXT/HTML", True), ("*/*", False)]
+)
+def test_pages_are_for_those_who_name_html(accept: str, html: bool) -> None:
+    assert wants_html(Headers({"accept": accept})) == html
 
 
 def test_streams_are_counted_in_all_and_by_client() -> None:

@@ -177,6 +177,22 @@ def test_idempotency_keys_that_are_none(client: httpx.Client, key: str) -> None:
     check_problem(client.post("/v1/jobs", json=JOB, headers=headers), 400, 422)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [("POST", "/v1/jobs", "idempotency-key"), ("GET", "/v1/jobs/abcd/events", "last-event-id")],
+)
+def test_a_header_that_stands_twice_is_refused(
+    client: httpx.Client, method: str, path: str, name: str
+) -> None:
+    """As a parameter of the query is: one of them would be taken unseen."""
+    before = client.get("/v1/jobs").json()
+    answer = client.request(method, path, headers=[(name, "1"), (name.title(), "2")], json=JOB)
+    check_problem(answer, 422)
+    (found,) = answer.json()["errors"]
+    assert (found["at"], "stands twice" in found["message"]) == (f"header/{name}", True)
+    assert client.get("/v1/jobs").json() == before
+
+
 def test_a_key_of_another_request_is_refused(client: httpx.Client) -> None:
     headers = {"Idempotency-Key": "once"}
     first = client.post("/v1/jobs", json=JOB, headers=headers).raise_for_status().json()

@@ -205,7 +205,10 @@ def listed(http: httpx.Client, /, **asked: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["", " ", "\x1b[2J", "a\x9b2J", "a\x85b", "\u202etxt.exe", "a\u2066b", "\u200b", "\u2003"],
+    [
+        *("", " ", "\x1b[2J", "a\x9b2J", "a\x85b", "\u202etxt.exe", "a\u2066b", "\u200b", "\u2003"),
+        *("\u0301a", "\u20dd", "\ufe0f", "\ufe20a", "\xad"),
+    ],
 )
 def test_names_of_jobs_are_seen_and_steer_nothing(still: httpx.Client, name: str) -> None:
     body = {"workload": {"name": "matmul", "args": [16, 16, 32]}, "name": name}
@@ -215,6 +218,8 @@ def test_names_of_jobs_are_seen_and_steer_nothing(still: httpx.Client, name: str
     assert (
         submit(still, 4, name="Größe 5 × 5, 東京", args=[16, 16, 32])["name"] == "Größe 5 × 5, 東京"
     )
+    decomposed = "e\u0301te\u0301"
+    assert submit(still, 4, name=decomposed, args=[16, 16, 32])["name"] == decomposed
 
 
 def test_jobs_are_found_by_what_is_known_of_them(still: httpx.Client) -> None:
