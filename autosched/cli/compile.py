@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from autosched.cli.common import filled
-from autosched.cli.model import add_model_options, build_model
+from autosched.cli.model import add_model_options, build_model, check_folder
 from autosched.errors import WorkloadError
 
 _EPILOG = """\
@@ -35,8 +35,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.model.endswith(".onnx"):
         raise WorkloadError(f"{options.model} is no ONNX file: its name does not end with .onnx")
     start = time.perf_counter()
-    model = build_model(options.model, options)
     folder = options.output or Path(options.model).stem
+    check_folder("-o", folder)
+    model = build_model(options.model, options)
     model.save(folder)
     host = f", {len(model.host_operators)} operators in NumPy" if model.host_operators else ""
     recorded = sum(k.seconds is not None for k in model.kernels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -104,12 +105,26 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
     return build_module(read_model(path, options), options)
 
 
+def check_folder(option: str, folder: str) -> None:
+    """Raises WorkloadError where a folder cannot be made: before the work whose results it is to
+    hold."""
+    path = Path(folder)
+    there = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+    if os.path.lexists(there) and not there.is_dir():
+        raise WorkloadError(
+            f"{option} {folder}: {there} is no folder; expected a folder, or a name that is free: "
+            "give another one"
+        )
+
+
 def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel:
     """A module compiled, its constants stripped as they are packed."""
     from autosched.tuning.graph import build
 
     url = "://" in options.db
     cache = options.cache or (None if url else f"{options.db}.kernels")
+    if cache is not None:
+        check_folder("--cache", cache)
     with ExitStack() as stack:
         records: RecordsLike | None = None
         if options.db.lower().startswith(("http://", "https://")):

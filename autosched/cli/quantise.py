@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from autosched.cli.common import filled
-from autosched.cli.model import add_model_options, build_module, read_model
+from autosched.cli.model import add_model_options, build_module, check_folder, read_model
 from autosched.errors import WorkloadError
 
 _EPILOG = """\
@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
     if not options.model.endswith(".onnx"):
         raise WorkloadError(f"{options.model} is no ONNX file: its name does not end with .onnx")
+    folder = options.output or f"{Path(options.model).stem}_int8"
+    check_folder("-o", folder)
     module = read_model(options.model, options)
     try:
         with np.load(options.samples, allow_pickle=False) as file:
@@ -67,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
         ) from e
     found = quantise(module, samples, options.scheme, options.percentile, options.skip)
     print(found.table())
-    folder = options.output or f"{Path(options.model).stem}_int8"
     build_module(found.module, options).save(folder)
     print(f"{folder}: {len(found.layers)} layers of 8 bits")
     return 0

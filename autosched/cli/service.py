@@ -62,7 +62,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
 
 def client_of(options: argparse.Namespace) -> Client:
     """The client of the service that the options name. Raises AutoschedError for a token's file
-    that is empty, OSError for one that cannot be read."""
+    that is empty, no text, or cannot be read."""
     from server.client import Client
 
     def say(why: str) -> None:
@@ -104,7 +104,13 @@ def _records_of(client: Client) -> RemoteRecords:
 def _token(file: str | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN) or None
-    token = Path(file).read_text(encoding="utf-8").strip()
+    expected = "expected a file with one token, as `autosched token create` prints it"
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except OSError as e:
+        raise AutoschedError(f"--token-file {file} cannot be read: {e.strerror}; {expected}") from e
+    except UnicodeDecodeError as e:
+        raise AutoschedError(f"--token-file {file} is no text; {expected}") from e
     if not token:
-        raise AutoschedError(f"{file} is empty; expected a token")
+        raise AutoschedError(f"--token-file {file} is empty; {expected}")
     return token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from autosched.cli.model import read_model, show_progress
+from autosched.cli.model import check_folder, read_model, show_progress
 from autosched.cli.tune import ends_in_order, interrupted, tuning_options
 from autosched.errors import TuningError, WorkloadError
 from autosched.tuning.pools import PoolAddress
@@ -31,6 +31,8 @@ def tune_model(options: argparse.Namespace) -> int:
             f"{options.pool}"
         )
     target = "llvm" if options.target is None else options.target
+    if options.output is not None:
+        check_folder("-o", options.output)
     module = read_model(options.workload, options)
     trials = options.trials or TRIALS * len(
         extract_tasks(module, target, precision=options.precision)[0]
@@ -47,7 +49,7 @@ def tune_model(options: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt:
         return interrupted(options.db)
-    if options.output:
+    if options.output is not None:
         result.model.save(options.output)
     print(json.dumps(result.as_json()) if options.json else result.as_text())
     return 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,7 +142,10 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(jobs: Cli, url: str) -> None:
         (("show", "nobody"), "There is no such thing: no job nobody"),
         (("submit", "nothing", 1), "nothing"),
         (("submit", "matmul", 4, 5), "'M'"),
-        (("list", "--token-file", "none"), "No such file or directory: 'none'"),
+        (("list", "--token-file", "none"), "--token-file none cannot be read: No such file"),
+        (("list", "--token-file", "/"), "--token-file / cannot be read: Is a directory; expected"),
+        (("list", "--token-file", sys.executable), "is no text; expected a file with one token"),
+        (("list", "--token-file", os.devnull), "is empty; expected a file with one token"),
         (("list", "--server", "tuner:8000"), "no address of a server; expected http://HOST:PORT"),
     ],
 )

@@ -162,6 +162,19 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
         (("run", "net.onnx", "--input", f"x={__file__}"), "expected numbers as numpy.save writes"),
         (("show", "net.onnx", "--as", "asm"), "expected one of graph, groups"),
         (("show", "12", "--as", "graph"), "expected one of schedule"),
+        *(
+            ((*command, "-o", f"{file}"), f"-o {file}: net.onnx is no folder; expected a folder")
+            for command in (
+                ("compile", "net.onnx"),
+                ("quantise", "net.onnx", "--samples", "none.npz"),
+                ("tune", "net.onnx", "--trials", "1"),
+            )
+            for file in ("net.onnx", "net.onnx/a")
+        ),
+        *(
+            ((*command, "--cache", "net.onnx"), "--cache net.onnx: net.onnx is no folder")
+            for command in (("compile", "net.onnx"), ("run", "net.onnx"), ("bench", "net.onnx"))
+        ),
     ],
 )
 def test_mistakes(cli: Cli, net, arguments: tuple[str, ...], message: str) -> None:
