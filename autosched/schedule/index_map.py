@@ -25,46 +25,52 @@ def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list
     """The layout that a Python function of the indices states. Refuses what is no layout."""
     axes = [Var(f"i{n}") for n in range(len(shape))]
     try:
-        found = index_map(*axes)
+        given = index_map(*axes)
     except (TypeError, TensorExprError) as e:
         raise ScheduleError(f"{what}: the index map does not take {len(axes)} indices: {e}") from e
     except Exception as e:  # it is the caller's code
         raise ScheduleError(
             f"{what}: the index map raised {type(e).__name__} on {len(axes)} indices: {e}"
         ) from e
-    if isinstance(found, (tuple, list)) and len(found) > MOST_DIMS:
-        refuse(f"{what}: the index map gives {len(found)} indices; expected up to {MOST_DIMS}")
-    items = list(found) if isinstance(found, (tuple, list)) else [found]
-    out = []
-    for item in items:
-        part = _digit_of(item, axes, shape) if isinstance(item, Expr) else None
-        if part is None:
+    items = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(items) > MOST_DIMS:
+        refuse(f"{what}: the index map gives {len(items)} indices; expected up to {MOST_DIMS}")
+    readings = [_readings(item, axes, shape) if isinstance(item, Expr) else [] for item in items]
+    for item, found in zip(items, readings, strict=True):
+        if not found:
             refuse(
                 f"{what}: each new index is x, x // a, x % b or x // a % b of one index x, or of "
                 f"several fused row-major such as i * {show(shape[-1])} + j, or a swizzle "
                 f"(x + digit of others) % extent of x; found {shown(item)}"
             )
-        out.append(part)
-    return out
+    # Where both addends of a swizzle may be turned, it is the one that no other item tells.
+    told = {d for found in readings if len(found) == 1 for d in np.ravel(found[0][0])}
+    return [next((r for r in found if r[0] not in told), found[0]) for found in readings]
 
 
-def _digit_of(e: Expr, axes: Sequence[Var], shape: Sequence[Int]) -> list[Any] | None:
-    e, mod = _by_constant(e, "floormod")
-    if mod is not None and isinstance(e, ex.Call) and e.op == "add":
-        return _swizzle_of(e.args, mod, axes, shape) or _plain_digit(e, mod, axes, shape)
-    return _plain_digit(e, mod, axes, shape)
+def _readings(e: Expr, axes: Sequence[Var], shape: Sequence[Int]) -> list[list[Any]]:
+    """The items of a layout that an index may stand for: a swizzle may have two."""
+    inner, mod = _by_constant(e, "floormod")
+    if mod is not None and isinstance(inner, ex.Call) and inner.op == "add":
+        turned = _swizzles(inner.args, mod, axes, shape)
+        if turned:
+            return turned
+    plain = _plain_digit(inner, mod, axes, shape)
+    return [] if plain is None else [plain]
 
 
-def _swizzle_of(
+def _swizzles(
     sides: Sequence[Expr], mod: int, axes: Sequence[Var], shape: Sequence[Int]
-) -> list[Any] | None:
+) -> list[list[Any]]:
     """`(j + digit) % mod`, in either order, where mod is the extent of j."""
+    out: list[list[Any]] = []
     for one, other in (sides, sides[::-1]):
         d = next((n for n, a in enumerate(axes) if a is one), None)
-        turn = None if d is None or not same_int(shape[d], mod) else _digit_of(other, axes, shape)
-        if turn is not None and len(turn) < 4 and d not in np.ravel(turn[0]):
-            return [d, 1, mod, turn]
-    return None
+        if d is None or not same_int(shape[d], mod):
+            continue
+        turns = [t for t in _readings(other, axes, shape) if len(t) < 4 and d not in np.ravel(t[0])]
+        out += [[d, 1, mod, t] for t in turns]
+    return out
 
 
 def _plain_digit(

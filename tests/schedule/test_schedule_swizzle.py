@@ -94,6 +94,26 @@ def test_refused(name: str) -> None:
         sch.transform_layout("matmul", "matmul", layout)
 
 
+SQUARE: dict[str, Any] = {
+    "sum": (lambda i, j: (i, (i + j) % 16), [0, [1, 1, 16, 0]]),
+    "rows": (lambda i, j: ((i + j) % 16, j), [[0, 1, 16, 1], 1]),
+    "tiles": (lambda i, j: (i // 4, i % 4, (j + i) % 16), [[0, 4], [0, 1, 4], [1, 1, 16, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", SQUARE)
+def test_the_turned_dimension_is_the_one_that_nothing_else_tells(name: str) -> None:
+    """Where both extents are the modulus, either addend may be the turned one."""
+    function, data = SQUARE[name]
+    made = [Schedule(matmul_add(16, 16, 4)) for _ in range(2)]
+    for sch, layout in zip(made, (function, data), strict=True):
+        sch.transform_layout("matmul", "matmul", layout)
+    assert made[0].func.same(made[1].func)
+    sch = Schedule(matmul_add(16, 16, 4))
+    with pytest.raises(ScheduleError, match="does not determine the index of dimension"):
+        sch.transform_layout("matmul", "matmul", lambda i, j: ((i + j) % 16, (i + j) % 16))
+
+
 def test_axes_are_not_swizzled() -> None:
     sch = Schedule(program())
     with pytest.raises(ScheduleError, match="a swizzle is a layout of buffers"):
