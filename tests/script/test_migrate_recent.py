@@ -104,6 +104,34 @@ def main(A: T.Buffer((8,), "int64"), B: T.Buffer((5,), "int64"), C: T.Buffer((5,
     np.testing.assert_array_equal(result, np.searchsorted(a, b))
 
 
+COUNTED = """
+@T.prim_func
+def main(A: T.Buffer((8,), "int64"), B: T.Buffer((8,), "int64")):
+    {first}
+    while i < 8:
+        kept: T.int64 = A[i]
+        B[i] = kept + i
+        {step}
+"""
+
+
+@pytest.mark.parametrize("first", ["i: T.int64\n    i = T.int64(0)", "i: T.int64 = T.int64(0)"])
+@pytest.mark.parametrize("step", ["i = i + T.int64(1)", "i += T.int64(1)"])
+def test_a_name_that_is_assigned_again_is_one_variable(first: str, step: str) -> None:
+    """Declared with a value or without; one that is assigned once stays a name for its value."""
+    a = np.arange(8) ** 2
+    text = HEAD + COUNTED.format(first=first, step=step)
+    result = computed(text, a, np.zeros(8, "int64"), is_routine=True)
+    np.testing.assert_array_equal(result, a + np.arange(8))
+    assert "kept[()]" not in migrate(text).functions[0].text
+
+
+@pytest.mark.parametrize("first", ["i = 0", "i: T.int64 = 0"])
+def test_a_name_for_one_value_counts_no_iterations(first: str) -> None:
+    (found,) = migrate(HEAD + COUNTED.format(first=first, step="i: T.int64 = i + 1")).functions
+    assert "i is a name for one value, which the loop does not change" in str(found.error)
+
+
 def test_sizes_that_stand_before_the_function() -> None:
     text = (
         HEAD

@@ -14,7 +14,7 @@ from autosched.script.migrate.calls import Calls, Sibling
 from autosched.script.migrate.facts import kept_attributes, returned
 from autosched.script.migrate.parts import is_init
 from autosched.script.migrate.placed import Placed, stored
-from autosched.script.migrate.spelling import AXES, called
+from autosched.script.migrate.spelling import AXES, assigned, called
 from autosched.script.migrate.things import (
     FLOAT,
     INDEX,
@@ -103,7 +103,7 @@ class Direct(Placed):
         if isinstance(s, ast.For):
             return self._for(s)
         if isinstance(s, ast.While):
-            return [ast.While(self.values.condition(s.test), self._scope(s.body), [])]
+            return [self._while(s)]
         if isinstance(s, ast.If):
             return self._if(s)
         if isinstance(s, ast.With):
@@ -119,6 +119,16 @@ class Direct(Placed):
         if isinstance(s, ast.Expr):
             return self._effect(s)
         raise self.state.error(s, f"{type(s).__name__} has no counterpart here")
+
+    def _while(self, s: ast.While) -> ast.stmt:
+        tested = {x.id for x in ast.walk(s.test) if isinstance(x, ast.Name)}
+        for x in sorted(tested & assigned(s)):
+            raise self.state.error(
+                s,
+                f"{x} is a name for one value, which the loop does not change; declare a variable, "
+                f"{x}: T.int32 = 0",
+            )
+        return ast.While(self.values.condition(s.test), self._scope(s.body), [])
 
     def _if(self, s: ast.If) -> list[ast.stmt]:
         test = self.values.condition(s.test)

@@ -3,6 +3,7 @@
 @Ts.function, T.Tensor(…)       @T.prim_func, T.Buffer(…)
 T.alloc_local(shape)            T.alloc_buffer(shape, scope="local")
 x: T.int64, then x = 0          x = T.alloc_buffer((), "int64"), then x[()] = 0
+x: T.int64 = 0, then x = x + 1  the same; one that is given no other value stays a name for it
 n = T.dynamic("n", "int32")     a parameter n: T.int32 of the functions with n in a shape
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import ast
 
-from autosched.script.migrate.spelling import called
+from autosched.script.migrate.spelling import assigned, called
 from autosched.tir import dtypes
 
 NAMESPACES = ("tir", "tirx", "s_tir", "ty", "T")
@@ -49,7 +50,9 @@ class _Before(ast.NodeTransformer):
         self.generic_visit(node)
         scalars = _scalars(node)
         if scalars:
-            node.body = [_Scalars(scalars).visit(s) for s in node.body]
+            change = _Scalars(scalars)
+            found = [change.visit(s) for s in node.body]
+            node.body = [x for s in found for x in (s if isinstance(s, list) else [s])]
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
@@ -70,13 +73,16 @@ class _Before(ast.NodeTransformer):
 
 
 def _scalars(node: ast.FunctionDef) -> dict[str, str]:
-    """Names that are declared without a value, `x: T.int64`, and their dtypes. One that is a loop
-    or a parameter as well stays what it is, and is refused where it is read."""
+    """Names that may change and their dtypes: declared without a value, `x: T.int64`, or with one
+    and assigned again. One that is a loop or a parameter as well stays what it is, and is refused
+    where it is read."""
     found: dict[str, str] = {}
+    changed = assigned(node, (ast.Assign, ast.AugAssign))
     for s in ast.walk(node):
-        if isinstance(s, ast.AnnAssign) and s.value is None and isinstance(s.target, ast.Name):
+        if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
             kind = called(s.annotation) or ""
-            if kind in dtypes.DTYPES:
+            declares = s.value is None or (s.target.id in changed and not _reads_itself(s))
+            if kind in dtypes.DTYPES and declares:
                 found[s.target.id] = kind
     others = {a.arg for a in node.args.args}
     for s in ast.walk(node):
@@ -85,24 +91,36 @@ def _scalars(node: ast.FunctionDef) -> dict[str, str]:
     return {name: kind for name, kind in found.items() if name not in others}
 
 
+def _reads_itself(s: ast.AnnAssign) -> bool:
+    """Whether `x: T.int64 = x + 1` gives a new value to what was declared before."""
+    name = ast.unparse(s.target)
+    return s.value is not None and name in {
+        x.id for x in ast.walk(s.value) if isinstance(x, ast.Name)
+    }
+
+
 class _Scalars(ast.NodeTransformer):
     """Variables that may change as buffers without dimensions."""
 
     def __init__(self, dtypes: dict[str, str]) -> None:
         self.dtypes = dtypes
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        if node.value is None and isinstance(node.target, ast.Name):
-            kind = self.dtypes.get(node.target.id)
-            if kind is not None:
-                made = ast.Call(
-                    ast.Attribute(ast.Name("T", ast.Load()), "alloc_buffer", ast.Load()),
-                    [ast.Tuple([], ast.Load()), ast.Constant(kind)],
-                    [],
-                )
-                return ast.copy_location(ast.Assign([node.target], made), node)
-        self.generic_visit(node)
-        return node
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | list[ast.stmt]:
+        target = node.target
+        if not isinstance(target, ast.Name) or target.id not in self.dtypes:
+            self.generic_visit(node)
+            return node
+        memory = ast.Call(
+            ast.Attribute(ast.Name("T", ast.Load()), "alloc_buffer", ast.Load()),
+            [ast.Tuple([], ast.Load()), ast.Constant(self.dtypes[target.id])],
+            [],
+        )
+        made = ast.copy_location(ast.Assign([target], memory), node)
+        if node.value is None:
+            return made
+        store = ast.Assign([self.visit_Name(target)], self.visit(node.value))
+        stores: list[ast.stmt] = [] if _reads_itself(node) else [made]
+        return [*stores, ast.copy_location(store, node)]
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in self.dtypes:

@@ -79,3 +79,15 @@ def called(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join(reversed(parts)) if isinstance(node, ast.Name) and node.id == "T" else None
+
+
+def assigned(
+    node: ast.AST, by: tuple[type[ast.stmt], ...] = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+) -> set[str]:
+    """Names that statements of these kinds give a value."""
+    targets: list[ast.expr] = []
+    for s in ast.walk(node):
+        if isinstance(s, by):
+            assert isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+            targets += s.targets if isinstance(s, ast.Assign) else [s.target]
+    return {x.id for x in targets if isinstance(x, ast.Name)}
