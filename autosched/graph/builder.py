@@ -16,6 +16,7 @@ import numpy as np
 from autosched.checks import choice, instance, listed, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph import ops
+from autosched.graph.conversion import kept
 from autosched.graph.infer import infer, split_static, type_of_array
 from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Global, Var
 from autosched.graph.ops.registry import python_name
@@ -134,14 +135,14 @@ def var(name: str, shape: Sequence[Any], dtype: str = "float32") -> Value:
 
 def const(value: Any, dtype: str | None = None) -> Const:
     """A constant; without `dtype`, float32 for floats. Raises WorkloadError for what is no array of
-    numbers, and a dtype that there is not."""
+    numbers, a dtype that there is not, and a number that is no value of the dtype."""
     if dtype is not None:
         dtype = choice("dtype of a constant", dtype, dtypes.DTYPES, WorkloadError)
     try:
         array = np.asarray(value)
         if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
             dtype = "float32"
-        array = np.ascontiguousarray(array.astype(dtype or array.dtype)).reshape(array.shape)
+        array = np.ascontiguousarray(kept(array, dtype or str(array.dtype))).reshape(array.shape)
     except (TypeError, ValueError, OverflowError) as e:
         raise WorkloadError(f"a constant is {shown(value)}; expected an array of numbers") from e
     if array.dtype.kind in "OUSMm":

@@ -373,10 +373,10 @@ class ExpressionReader(AnnotationReader):
         values = self.literal(e.args[0])
         dtype = self.literal(e.args[1]) if len(e.args) == 2 else None
         try:
-            array = np.asarray(values, dtype)
+            array = np.asarray(values)
             if dtype is None and array.dtype.kind in "if":
-                array = array.astype("float32" if array.dtype.kind == "f" else "int32")
-            made = const(array)
+                dtype = "float32" if array.dtype.kind == "f" else "int32"
+            made = const(array, dtype)
             self.notes.put(made, e)
             return made
         except (AutoschedError, TypeError, ValueError, OverflowError) as error:

@@ -356,7 +356,10 @@ class ModuleReader(PatternReader):
         if literal is None or one is None or not literal_fits(literal[1], one):
             found = f"the number {c.value.item()}" if literal else f"a constant of type {c.type}"
             raise self.error(s, f"the value is {found}; stated is {t}")
-        return cast(c, one.dtype)
+        try:
+            return cast(c, one.dtype)
+        except WorkloadError as e:
+            raise self.error(s, str(e)) from e
 
     def nested(self, target: ast.Tuple, value: ast.expr, block: Block) -> None:
         """`(a, b), c = value`: all parts are read before any name is given one."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autosched.errors import WorkloadError
+from autosched.graph.conversion import kept
 from autosched.graph.ir import Atom, Const, Function, Global, Var
 from autosched.graph.notes import Notes
 from autosched.graph.scopes import Copying
@@ -74,13 +76,16 @@ class Retyping(Copying):
         t = self.u.resolve(hole)
         kind = LITERALS[t.literal] if isinstance(t, Hole) else ""
         dtype = kind or (t.dtype if isinstance(t, TensorType) else a.type.dtype)
-        made = a if a.type.dtype == dtype else cast(a, dtype)
+        try:
+            made = a if a.type.dtype == dtype else cast(a, dtype)
+        except WorkloadError as e:
+            raise self.notes.error(a, str(e)) from e
         self.known[id(a)] = made
         return made
 
 
 def cast(a: Const, dtype: str) -> Const:
-    """A number of another dtype."""
-    made = a.value.astype(dtype)
+    """A number of another dtype. Raises WorkloadError where it is no value of it."""
+    made = kept(a.value, dtype)
     made.flags.writeable = False
     return Const(TensorType((), dtype), made)

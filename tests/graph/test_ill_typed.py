@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from autosched.errors import ScriptError
+from autosched import graph
+from autosched.errors import ScriptError, WorkloadError
 from autosched.script import parse
 
 DATA = """
@@ -143,3 +145,29 @@ def test_declarations_that_are_refused():
         lines = "\n".join(f"    {line}" for line in text.split("\n"))
         with pytest.raises(ScriptError, match=message):
             parse(f"@G.module\nclass M:\n{lines}\n")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "number"),
+    [
+        ("uint8", "n + 300", "300"),
+        ("uint8", "n > -1", "-1"),
+        ("float16", "n + 1e6", "1000000.0"),
+        ("uint8", "n + G.const([1, 300], 'uint8')", "300"),
+        ("int32", "n + G.const(1.5, 'int32')", "1.5"),
+    ],
+)
+def test_a_number_that_its_dtype_does_not_have_is_refused(dtype, text, number):
+    program = f"@G.module\nclass M:\n    @G.function\n    def main(n: G.Tensor((), '{dtype}')):\n"
+    with pytest.raises(ScriptError, match=f"line 5.*the number {number} is no value of {dtype}"):
+        parse(f"{program}        return {text}\n")
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(300, "uint8"), (1.5, "uint8"), (1e6, "float16")])
+def test_a_number_of_a_call_is_refused_likewise(value, dtype):
+    x = graph.var("x", (), dtype)
+    for make in (lambda: x + value, lambda: graph.const([value], dtype)):
+        with pytest.raises(WorkloadError, match=f"the number {value} is no value of {dtype}"):
+            make()
+    assert graph.const(0.1, "float16").value == np.float16(0.1)
+    assert graph.const(np.inf, "float16").value == np.inf
