@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,15 @@ def _nothing(name: str, part: tuple[Sequence[int] | None, str], axis: int = 0) -
     return np.empty(out, dtype)
 
 
+def lengths(found: Iterable[int]) -> set[int]:
+    """How many steps the inputs of a Scan have. Raises Unsupported where they differ."""
+    steps = set(found)
+    if len(steps) > 1:
+        have = " and ".join(map(str, sorted(steps)))
+        raise Unsupported(f"the inputs that Scan runs over have {have} steps; expected as many")
+    return steps
+
+
 def scan(
     *args: Any,
     num_scan_inputs: int,
@@ -70,7 +79,7 @@ def scan(
     parts: Parts = (),
 ) -> list[Array]:
     """ONNX's Scan: the body takes the states and a slice of each scanned input. `parts` as of
-    `loop`."""
+    `loop`. Raises Unsupported where the scanned inputs have different numbers of steps."""
     body, *values = args
     states, inputs = (
         values[: len(values) - num_scan_inputs],
@@ -79,7 +88,7 @@ def scan(
     axes = list(scan_input_axes) or [0] * num_scan_inputs
     back = list(scan_input_directions) or [0] * num_scan_inputs
     inputs = [np.flip(x, a) if d else x for x, a, d in zip(inputs, axes, back, strict=True)]
-    steps = inputs[0].shape[axes[0]]
+    (steps,) = lengths([x.shape[a] for x, a in zip(inputs, axes, strict=True)])
     scanned: list[list[Array]] = []
     now = list(states)
     if steps == 0:

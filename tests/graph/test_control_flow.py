@@ -8,6 +8,7 @@ from control_models import any_shape, count_ifs, loop_model, node, part, scan_mo
 from graph_models import info, model, reference
 
 from autosched import graph
+from autosched.graph.higher import HIGHER
 from autosched.graph.ir import Call, bodies
 from autosched.script import parse
 
@@ -148,6 +149,17 @@ def test_scan(given, rng):
     mod, _ = run_both(proto, [[x]], [scan(x, **given)])
     # Slices are picked inside of kernels: it is a loop of native calls.
     assert "Scan" not in list(operators(mod["main"].body))
+
+
+def test_a_scan_over_inputs_of_different_lengths_is_refused():
+    inner = part("body", [node("Add", ["a", "b"], ["y"])], [info(n, [3]) for n in "ab"],
+                 [info("y", [3])])  # fmt: skip
+    scanned = [node("Scan", ["x", "w"], ["ys"], body=inner, num_scan_inputs=2)]
+    proto = model(scanned, [info("x", [2, 3]), info("w", [4, 3])], [any_shape("ys")])
+    with pytest.raises(graph.Unsupported, match="node 0.*have 2 and 4 steps"):
+        graph.from_onnx(proto)
+    with pytest.raises(graph.Unsupported, match="have 2 and 4 steps"):  # known as it runs
+        HIGHER["Scan"](lambda a, b: [a + b], np.zeros(2, F), np.zeros(4, F), num_scan_inputs=2)
 
 
 def test_a_branch_for_other_sizes_is_refused_when_it_is_taken(rng):

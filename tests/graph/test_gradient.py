@@ -298,6 +298,22 @@ def test_what_does_not_matter_is_zero_or_left_out():
     np.testing.assert_array_equal(out[2], [0, 0, 0])
 
 
+@pytest.mark.parametrize(
+    ("shape", "f"),
+    [
+        ((0,), o.exp),
+        ((0, 3), lambda x: o.softmax(x) * x),
+        ((3,), lambda x: o.exp(o.slice(x, [0], [0], [0]))),
+        ((0, 3), lambda x: o.matmul(x, graph.const(np.ones((3, 2))))),
+    ],
+)
+def test_a_tensor_without_elements_gets_a_gradient_of_zeros(shape, f):
+    x = graph.var("x", shape, D)
+    made = graph.gradient(graph.function([x], o.reduce_sum(f(x), keepdims=0)))
+    found = graph.evaluate(graph.module(main=made), "main", np.ones(shape))
+    np.testing.assert_array_equal(found[1], np.zeros(shape))
+
+
 def test_wrong_arguments_say_so():
     x, n = graph.var("x", (2,), D), graph.var("n", (2,), "int64")
     scalar = graph.function([x], o.reduce_sum(x, keepdims=0))

@@ -122,3 +122,22 @@ def test_deep_recursion_ends_in_an_error_and_tail_calls_do_not(mod, monkeypatch)
     for a, b in zip(tail(x, w, np.int32(300)), graph.evaluate(
         parse(TEXT), "main", x, w, np.int32(300))[1:], strict=True):  # fmt: skip
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["main", "other"])
+def test_a_general_function_that_nothing_calls_stays(name):
+    text = f"""
+@G.module
+class M:
+    from prelude import List
+    @G.function("A, B")
+    def turned(a: A, b: B) -> G.Tuple[B, A]:
+        return (b, a)
+    @G.function
+    def {name}():
+        return turned(1, Nil())
+"""
+    before = parse(text)
+    after = lambda_lift(before)
+    assert value(graph.evaluate(after, name)) == value(graph.evaluate(before, name))
+    assert parse(after.script()).same(after)

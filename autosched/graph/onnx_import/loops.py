@@ -11,6 +11,7 @@ import numpy as np
 from autosched.graph.builder import make_call
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant
+from autosched.graph.higher import lengths
 from autosched.graph.ir import (
     Atom,
     Binding,
@@ -223,14 +224,15 @@ def _stacked(
 
 
 def _steps(inputs: Args, axes: Sequence[int]) -> int | None:
-    """How many slices all scanned inputs have; None where that is not known, or there are none."""
-    found = set()
+    """How many slices all scanned inputs have; None where that is not known, or there are none.
+    Raises Unsupported where inputs have different numbers of slices."""
+    found: list[int | None] = []
     for a, axis in zip(inputs, axes, strict=True):
         t = _present(a)
-        if not isinstance(t, TensorType) or not t.is_static or not t.known:
-            return None
-        found.add(int(t.known[axis % len(t.known)]))
-    return found.pop() if len(found) == 1 and 0 not in found else None
+        static = isinstance(t, TensorType) and t.is_static and bool(t.known)
+        found.append(int(t.known[axis % len(t.known)]) if static else None)  # type: ignore[union-attr]
+    known = lengths(n for n in found if n is not None)
+    return known.pop() if known and None not in found and 0 not in known else None
 
 
 def _as_loop(

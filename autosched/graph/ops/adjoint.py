@@ -10,7 +10,7 @@ from autosched.errors import TensorExprError
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.pointwise import pointwise
 from autosched.graph.ops.registry import find, operator
-from autosched.graph.ops.tensors import TensorLike, computed, constant, stage, within
+from autosched.graph.ops.tensors import TensorLike, computed, constant, is_empty, stage, within
 from autosched.te.adjoint import adjoint as te_adjoint
 from autosched.te.tensor import Tensor
 
@@ -67,8 +67,11 @@ def _adjoint(
     row = find(of)
     if row.compute is None:
         raise Unsupported(f"{of} is computed on the host, which has no adjoint")
-    if not 0 <= wrt < len(given) or given[wrt] is None:
+    own = given[wrt] if 0 <= wrt < len(given) else None
+    if own is None:
         raise Unsupported(f"attribute wrt is {wrt}; {of} has no such input here")
+    if is_empty(own.shape):
+        return constant(0, own.dtype, own.shape)
     leaves: list[TensorLike | None] = []
     for n, t in enumerate(given):
         # The input as a tensor of its own, which is read for this input alone.
@@ -83,8 +86,10 @@ def _adjoint(
         keywords["outputs"] = len(above)
     made = row.compute(*leaves, **keywords)
     results = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    # From a result without elements nothing comes back.
+    back = [(r, a) for r, a in zip(results, above, strict=False) if not is_empty(r.shape)]
     try:
-        found = te_adjoint([computed(r) for r in results[: len(above)]], above, leaf)
+        found = te_adjoint([computed(r) for r, _ in back], [a for _, a in back], leaf)
     except TensorExprError as e:
         raise Unsupported(f"{of} has no adjoint: {e}") from e
     return constant(0, leaf.dtype, leaf.shape) if found is None else found

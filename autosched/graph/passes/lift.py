@@ -266,13 +266,14 @@ def _closed(t: Type) -> bool:
 
 def _with_types(graphs: dict[str, GraphFunction]) -> dict[str, GraphFunction]:
     """The functions that are over no types, with copies of those that are for the types that they
-    call them with."""
+    call them with. `main` stays whatever it is over, and where there is none, so does each."""
     general = {n: f for n, f in graphs.items() if isinstance(f, Function) and _is_general(f)}
     if not general:
         return graphs
     names: dict[tuple[str, tuple[Type, ...]], str] = {}
     """Names of copies; of what stays over types, that of the function itself."""
-    out = {n: g for n, g in graphs.items() if n not in general}
+    whole = "main" not in graphs
+    out = {n: g for n, g in graphs.items() if whole or n == "main" or n not in general}
     waiting = [n for n, g in out.items() if _is_plain(g)]
     while waiting:
         name = waiting.pop()
