@@ -47,7 +47,7 @@ def sides(padding: Any, rank: int = 2) -> tuple[int, ...]:
     return given * 2 if len(given) == rank else given
 
 
-def _same(attrs: Attrs, **only: Any) -> None:
+def same(attrs: Attrs, **only: Any) -> None:
     """Raises WorkloadError for an attribute whose value has no translation."""
     for name, value in only.items():
         if attrs.get(name, value) not in (value, "", None):
@@ -75,7 +75,7 @@ def _conv(rank: int) -> Translate:
     data, weight, _ = LAYOUTS[rank]
 
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        _same(a, data_layout=data, kernel_layout=weight, out_layout="")
+        same(a, data_layout=data, kernel_layout=weight, out_layout="")
         return e.call("Conv", _wide(e, args, a), **_windows(a, rank))[0]
 
     return translate
@@ -92,7 +92,7 @@ def _windows(a: Attrs, rank: int) -> dict[str, Any]:
 
 
 def _conv2d_transpose(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, data_layout="NCHW", kernel_layout="IOHW", out_layout="")
+    same(a, data_layout="NCHW", kernel_layout="IOHW", out_layout="")
     more = _of(a.get("output_padding", 0), 2)
     wide = _wide(e, args, a)
     return e.call("ConvTranspose", wide, output_padding=more, **_windows(a, 2))[0]
@@ -100,7 +100,7 @@ def _conv2d_transpose(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 def _pool(op: str, rank: int) -> Translate:
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        _same(a, layout=LAYOUTS[rank][0], out_layout="", dilation=(1,) * rank)
+        same(a, layout=LAYOUTS[rank][0], out_layout="", dilation=(1,) * rank)
         more = {"count_include_pad": int(a.get("count_include_pad", 0))} if op[0] == "A" else {}
         return e.call(
             op, args, kernel_shape=_of(a.get("pool_size", 1), rank),
@@ -112,11 +112,11 @@ def _pool(op: str, rank: int) -> Translate:
 
 
 def _adaptive_pool(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, layout="NCHW", out_layout="")
+    same(a, layout="NCHW", out_layout="")
     size = _of(a.get("output_size", ()), 2)
     if size == (1, 1):
         return e.call("GlobalAveragePool", args)[0]
-    found = _shape(e, args[0])[2:]
+    found = shape(e, args[0])[2:]
     wanted = size or found
     if any(n % m for n, m in zip(found, wanted, strict=True)):
         raise WorkloadError(f"output_size is {wanted}, which does not divide {found}")
@@ -124,7 +124,7 @@ def _adaptive_pool(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return e.call("AveragePool", args, kernel_shape=window, strides=window)[0]
 
 
-def _known(e: Emitter, a: Atom) -> TensorType:
+def known(e: Emitter, a: Atom) -> TensorType:
     """The type of a tensor. Raises WorkloadError where it does not follow."""
     t = e.type(a)
     if t is None or t.shape is None:
@@ -135,8 +135,8 @@ def _known(e: Emitter, a: Atom) -> TensorType:
     return t
 
 
-def _shape(e: Emitter, a: Atom) -> tuple[int, ...]:
-    return tuple(int(n) for n in _known(e, a).known)
+def shape(e: Emitter, a: Atom) -> tuple[int, ...]:
+    return tuple(int(n) for n in known(e, a).known)
 
 
 def _along(e: Emitter, bias: Atom, rank: int, axis: int) -> Atom:
@@ -148,7 +148,7 @@ def _along(e: Emitter, bias: Atom, rank: int, axis: int) -> Atom:
 
 
 def _batch_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, axis=1)
+    same(a, axis=1)
     x, scale, bias, mean, variance = args
     if not a.get("scale", 1):  # 1 for each channel
         scale = e.call("Exp", e.call("Sub", [scale, scale]))[0]
@@ -162,12 +162,12 @@ def _batch_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 def _bias_add(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     axis = a.get("axis", 1)
     x, bias = args
-    return e.call("Add", [x, bias if axis == -1 else _along(e, bias, len(_shape(e, x)), axis)])[0]
+    return e.call("Add", [x, bias if axis == -1 else _along(e, bias, len(shape(e, x)), axis)])[0]
 
 
 def _prelu(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     x, slope = args
-    return e.call("PRelu", [x, _along(e, slope, len(_shape(e, x)), a.get("axis", 1))])[0]
+    return e.call("PRelu", [x, _along(e, slope, len(shape(e, x)), a.get("axis", 1))])[0]
 
 
 def _dense(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
@@ -204,7 +204,7 @@ def _split(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
         return e.together(e.call("Split", args, given, axis=axis, num_outputs=given))
     if not isinstance(given, tuple):
         raise WorkloadError("indices_or_sections is missing")
-    ends = [*given, _shape(e, args[0])[axis]]
+    ends = [*given, shape(e, args[0])[axis]]
     sizes = tuple(b - a for a, b in zip([0, *given], ends, strict=True))
     return e.together(e.call("Split", args, len(sizes), axis=axis, split=sizes))
 
@@ -212,7 +212,7 @@ def _split(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 def _expand_dims(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     axis, count = a.get("axis", 0), a.get("num_newaxis", 1)
     if axis < 0:
-        axis += len(_shape(e, args[0])) + 1
+        axis += len(shape(e, args[0])) + 1
     return e.call("Unsqueeze", args, axes=tuple(range(axis, axis + count)))[0]
 
 
@@ -231,7 +231,7 @@ def _take(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     if mode not in ("clip", "wrap", "fast"):
         raise WorkloadError(f"mode is {shown(mode)}; expected clip, wrap or fast")
     if mode != "fast":  # clip is the mode that is meant where none is written
-        size, dtype = _shape(e, x)[axis], _known(e, at).dtype
+        size, dtype = shape(e, x)[axis], known(e, at).dtype
         first, last, count = (const(np.asarray(n), dtype) for n in (0, size - 1, size))
         inside = e.call("Clip", [at, first, last]) if mode == "clip" else e.call("Mod", [at, count])
         at = inside[0]
@@ -240,7 +240,6 @@ def _take(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 def _place(op: str) -> Translate:
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        _same(a, exclude=0)
         axis = a.get("axis")
         (axis,) = axis if isinstance(axis, tuple) else (axis,)
         if axis is None:
@@ -276,14 +275,14 @@ def _filled(value: int | None) -> Translate:
 
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
         if "shape" in a:
-            shape, dtype = tuple(a["shape"]), a.get("dtype", "float32")
+            extents, dtype = tuple(a["shape"]), a.get("dtype", "float32")
             if value is None:
-                dtype = a.get("dtype") or _known(e, args[0]).dtype
-                return e.call("Expand", e.call("Cast", args[:1], to=dtype), shape=shape)[0]
+                dtype = a.get("dtype") or known(e, args[0]).dtype
+                return e.call("Expand", e.call("Cast", args[:1], to=dtype), shape=extents)[0]
         else:
-            t = _known(e, args[0])
-            shape, dtype = _shape(e, args[0]), t.dtype
-        return const(np.full(shape, value), dtype)
+            t = known(e, args[0])
+            extents, dtype = shape(e, args[0]), t.dtype
+        return const(np.full(extents, value), dtype)
 
     return translate
 
@@ -297,7 +296,7 @@ def _dropout(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _resize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, layout="NCHW", cubic_exclude=0, rounding_method="")
+    same(a, layout="NCHW", cubic_exclude=0, rounding_method="")
     if a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise WorkloadError("coordinate_transformation_mode is 'tf_crop_and_resize'; not read")
     method, how = a.get("method", "linear"), a.get("coordinate_transformation_mode", "half_pixel")
@@ -308,17 +307,17 @@ def _resize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     more: dict[str, Any] = {"nearest_mode": nearest} if method == "nearest_neighbor" else {}
     if method == "cubic":
         more = {"cubic_coeff_a": a.get("cubic_alpha", -0.5)}
-    sizes = (*_shape(e, args[0])[:2], *_of(a["size"], 2))
+    sizes = (*shape(e, args[0])[:2], *_of(a["size"], 2))
     return e.call("Resize", args[:1], mode=modes[method], sizes=sizes,
                   coordinate_transformation_mode=how, **more)[0]  # fmt: skip
 
 
 def _upsampling(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, layout="NCHW")
+    same(a, layout="NCHW")
     methods = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
     method = methods.get(a.get("method", "nearest_neighbor"), "")
     by = (a.get("scale_h", 1), a.get("scale_w", 1))
-    size = tuple(round(n * s) for n, s in zip(_shape(e, args[0])[2:], by, strict=True))
+    size = tuple(round(n * s) for n, s in zip(shape(e, args[0])[2:], by, strict=True))
     how = "align_corners" if a.get("align_corners") else "asymmetric"
     return _resize(e, args, {"size": size, "method": method, "coordinate_transformation_mode": how})
 
@@ -334,7 +333,7 @@ def _batch_matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _layer_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    _same(a, axis=-1, center=1, scale=1)
+    same(a, axis=-1, center=1, scale=1)
     return e.call("LayerNormalization", args, epsilon=a.get("epsilon", 1e-5))[0]
 
 
@@ -347,7 +346,7 @@ _CONV = (
     "out_dtype"
 )
 _POOL = "pool_size strides padding dilation layout out_layout ceil_mode"
-SPECIAL: dict[str, tuple[str, Translate]] = {
+CALLS: dict[str, tuple[str, Translate]] = {
     **{f"nn.conv{n}d": (_CONV, _conv(n)) for n in LAYOUTS},
     "nn.conv2d_transpose": (f"{_CONV} output_padding", _conv2d_transpose),
     **{f"nn.max_pool{n}d": (_POOL, _pool("MaxPool", n)) for n in LAYOUTS},
@@ -376,8 +375,8 @@ SPECIAL: dict[str, tuple[str, Translate]] = {
     "expand_dims": ("axis num_newaxis", _expand_dims),
     "strided_slice": ("begin end strides axes slice_mode", _strided_slice),
     "take": ("axis mode batch_dims", _take),
-    "argmax": ("axis keepdims exclude select_last_index", _place("ArgMax")),
-    "argmin": ("axis keepdims exclude select_last_index", _place("ArgMin")),
+    "argmax": ("axis keepdims select_last_index", _place("ArgMax")),
+    "argmin": ("axis keepdims select_last_index", _place("ArgMin")),
     "clip": ("a_min a_max", _clip),
     "not_equal": ("", _not_equal),
     "rsqrt": ("", _rsqrt),

@@ -22,7 +22,8 @@ PLAIN = {
     "nn.batch_flatten": "Flatten", "tan": "Tan", "atan": "Atan", "asin": "Asin", "acos": "Acos",
     "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",
     "logical_xor": "Xor", "isnan": "IsNaN", "isinf": "IsInf", "stop_gradient": "Identity",
-    "annotation.stop_fusion": "Identity",
+    "annotation.stop_fusion": "Identity", "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr",
+    "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot",
 }  # fmt: skip
 """Operators without attributes, by the operator here."""
 OTHERS = {
@@ -33,11 +34,10 @@ OTHERS = {
     "take": "Gather", "nn.matmul": "MatMul", "nn.pad": "Pad", "strided_slice": "Slice",
 }  # fmt: skip
 """Operators that errors in our own text translate."""
-IDLE = {"exclude": 0, "reverse": 0, "allowzero": 0}
+IDLE = {"reverse": 0, "allowzero": 0}
 """Attributes that mean nothing with these values, the usual ones, and are not read with others."""
 RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "nn.softmax": ("Softmax", {"axis": "axis"}, {}),
-    "reshape": ("Reshape", {"newshape": "shape"}, {}),
     "transpose": ("Transpose", {"axes": "perm"}, {}),
     "sum": ("ReduceSum", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
     "mean": ("ReduceMean", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
@@ -45,9 +45,10 @@ RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "min": ("ReduceMin", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
     "prod": ("ReduceProd", {"axis": "axes", "keepdims": "keepdims"}, {"keepdims": 0}),
     "squeeze": ("Squeeze", {"axis": "axes"}, {}),
+    "left_shift": ("BitShift", {}, {"direction": "LEFT"}),
+    "right_shift": ("BitShift", {}, {"direction": "RIGHT"}),
     "mod": ("Mod", {}, {"fmod": 1}),
     "gather": ("GatherElements", {"axis": "axis"}, {}),
-    "tile": ("Tile", {"reps": "repeats"}, {}),
     "broadcast_to": ("Expand", {"shape": "shape", "dtype": ""}, {}),
     "nn.leaky_relu": ("LeakyRelu", {"alpha": "alpha"}, {"alpha": 0.25}),
     "nn.depth_to_space": ("DepthToSpace", {"block_size": "blocksize", "mode": "mode"}, {}),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.errors import AutoschedError
+from autosched.graph.data import DataType
 from autosched.graph.infer import infer
 from autosched.graph.ir import Atom, Binding, Call, Const, Item, TupleExpr, Var, atoms
-from autosched.graph.types import Hole, TupleType, Type
+from autosched.graph.relay_tokens import Tokens
+from autosched.graph.types import DataRef, FuncType, Hole, TensorType, TupleType, Type, TypeVar
+from autosched.script.source import Source
 
 
 class Following:
@@ -65,3 +68,43 @@ class Following:
             return infer(Call(b.value.callee, args, b.value.attrs), len(b.vars))
         except AutoschedError:
             return nothing  # inference of the whole text says what is wrong, and where
+
+
+class TypeReader(Tokens):
+    """Reads types."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.data: dict[str, DataType] = {}
+        """Data types, by their names in the text."""
+        self.type_vars: tuple[str, ...] = ()
+
+    def type(self) -> Type:
+        word = self.take()
+        if word == "(":
+            return TupleType(tuple(self.several(")", self.type)))
+        if word == "fn":
+            self.expect("(")
+            params = tuple(self.several(")", self.type))
+            self.expect("->")
+            return FuncType(params, (self.type(),))
+        if word == "Tensor":
+            self.expect("[")
+            self.expect("(")
+            shape = tuple(self.several(")", self.extent))
+            self.expect(",")
+            made = TensorType(shape, self.dtype(self.take()))
+            self.expect("]")
+            return made
+        if word in self.type_vars:
+            return TypeVar(word)
+        if word in self.data:
+            name = self.data[word].name
+            return DataRef(name, tuple(self.several("]", self.type)) if self.accept("[") else ())
+        return TensorType((), self.dtype(word))
+
+    def extent(self) -> int:
+        word = self.take()
+        if not word.isdigit():
+            raise self.error(f"the size {word} is no number; sizes that are not known are not read")
+        return int(word)

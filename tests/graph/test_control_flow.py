@@ -156,7 +156,7 @@ def test_a_scan_over_inputs_of_different_lengths_is_refused():
                  [info("y", [3])])  # fmt: skip
     scanned = [node("Scan", ["x", "w"], ["ys"], body=inner, num_scan_inputs=2)]
     proto = model(scanned, [info("x", [2, 3]), info("w", [4, 3])], [any_shape("ys")])
-    with pytest.raises(graph.Unsupported, match="node 0.*have 2 and 4 steps"):
+    with pytest.raises(graph.Unsupported, match=r"node 0.*have 2 and 4 steps"):
         graph.from_onnx(proto)
     with pytest.raises(graph.Unsupported, match="have 2 and 4 steps"):  # known as it runs
         HIGHER["Scan"](lambda a, b: [a + b], np.zeros(2, F), np.zeros(4, F), num_scan_inputs=2)

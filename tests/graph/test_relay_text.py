@@ -127,6 +127,39 @@ OPERATORS = [
         IMAGE.reshape(1, 3, 2, 2, 2, 2).mean((3, 5)),
     ),
     ("nn.conv1d(expand_dims(%x, axis=0), expand_dims(%x, axis=0))", (X * X).sum()),
+    ("(floor_divide(%n, 2), floor_divide(%x, 0.5f)).0", N // 2),
+    ("floor_divide(%x, 0.5f)", X // 0.5),
+    ("trunc(2f * %x)", np.trunc(2 * X)),
+    ("log2(exp(%x)) + log10(exp(%x))", X / np.log(2) + X / np.log(10)),
+    ("bitwise_xor(bitwise_and(%n, 6), bitwise_not(bitwise_or(%n, 1)))", (N & 6) ^ ~(N | 1)),
+    ("right_shift(left_shift(%n, 3), 1)", (N << 3) >> 1),
+    ("variance(%i, axis=[1], exclude=True, keepdims=True)", IMAGE.var((0, 2, 3), keepdims=True)),
+    ("std(%x, axis=[-1], unbiased=True)", X.std(1, ddof=1)),
+    ("variance(%x, mean(%x, axis=[1], keepdims=True), axis=[1])", X.var(1)),
+    ("max(%i, axis=[1, 2], exclude=True)", IMAGE.max((0, 3))),
+    ("(all(%x > -9f), any(%x > 0f, axis=[1])).1", (X > 0).any(1)),
+    ("all(%x > 0f, axis=[0])", (X > 0).all(0)),
+    ("repeat(%i, repeats=2, axis=2) + repeat(%i, repeats=2, axis=-2)", 2 * IMAGE.repeat(2, 2)),
+    ("reverse(%x, axis=1)", X[:, ::-1]),
+    ("full_like(%n, 3)", np.full(2, 3)),
+    ('arange(0, 7, 2, dtype="int32")', np.arange(0, 7, 2)),
+    ("shape_of(%i)", np.array([1, 3, 4, 4])),
+    ("nn.mirror_pad(%x, pad_width=[[1, 0], [2, 1]])", np.pad(X, ((1, 0), (2, 1)), "symmetric")),
+    (
+        'nn.mirror_pad(%x, mode="REFLECT", pad_width=[[0, 1], [3, 0]])',
+        np.pad(X, ((0, 1), (3, 0)), "reflect"),
+    ),
+    ("nn.l2_normalize(%x, eps=1e-10f, axis=[1])", X / np.linalg.norm(X, axis=1, keepdims=True)),
+    ("gather_nd(%x, stack((%n * 0 + 1, %n * 0 + 3), axis=0))", X[[1, 1], [3, 3]]),
+    ("one_hot(%n, 2f, -1f, depth=8, axis=0)", np.where(np.arange(8)[:, None] == N, 2, -1)),
+    ("topk(%x, k=2, axis=1).0", -np.sort(-X, 1)[:, :2]),
+    ('topk(%x, k=3, axis=1, ret_type="indices", is_ascend=True)', X.argsort(1)[:, :3]),
+    ("cumsum(%x, axis=1, exclusive=True)", X.cumsum(1) - X),
+    ("cumsum(%n)", N.cumsum()),
+    ("tile(%b, reps=[2, 1, 2])", np.tile(B, (2, 1, 2))),
+    ("tile(%x, reps=[2])", np.tile(X, 2)),
+    ("reshape(%i, newshape=[-3, -2])", IMAGE.reshape(3, 4, 4)),
+    ("reshape(%i, newshape=[0, -4, -1, 1, 2, -1])", IMAGE.reshape(1, 3, 1, 2, -1)),
 ]
 
 
@@ -138,6 +171,28 @@ def test_operators_of_the_predecessor(text):
     )
     found, wanted = graph.evaluate(mod, "main", X, IMAGE, B, N), dict(OPERATORS)[text]
     np.testing.assert_allclose(np.squeeze(found), np.squeeze(wanted), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("def @f.g() { 1 } def @f_g() { 2 } def @main() { (@f.g(), @f_g()) }", (1, 2)),
+        ("def @lambda(%x: int32) { %x } def @main() { @lambda(3) }", 3),
+        ("type O[a] { None, Some(a) } def @main() { match (None) { None => 0, Some(_) => 1 } }", 0),
+        ("type class { if.x, other(int32) } def @main() -> class { other(2) }", "other(2)"),
+        ("def @main() { let %t = (1, (3, 4)); (%t.1.0, ((5, 6), 7).0.1) }", (3, 6)),
+        ("def @main() { let %t.u = (1, 2); %t.u.1 }", 2),
+        ("def @main() { let %f = fn[t](%x: t) -> t { %x }; (%f(1), %f(True)) }", (1, True)),
+        ("def @id[t](%x: t) -> t { %x } def @main() { @id[int32](3) }", 3),
+        ("let %x = 1; add(%x, 2)", 3),
+        ("(1, 2)", (1, 2)),
+    ],
+)  # fmt: skip
+def test_names_and_forms_of_the_predecessor(text, wanted):
+    mod = graph.from_relay(text)
+    assert parse(mod.script()).same(mod)
+    found = graph.evaluate(mod)
+    assert (repr(found) if isinstance(wanted, str) else value(found)) == wanted
 
 
 def test_what_passes_and_expressions_print_is_read():
@@ -192,6 +247,22 @@ def test_what_is_not_read_is_shown():
         ("def @main(%x: Tensor[(2), int32]) { reshape(%x, order=1) }", "the attribute order"),
         ("main", "expected `def @name"),
         ("  ", "no function"),
+        ("def @f(%x: int32, %x: int32) { %x }", "column 19: two parameters are named %x"),
+        ("free_var %x: int32; free_var %x: int32; %x", "two variables are named %x"),
+        ("type A { X } type A { Y } def @f() { 1 }", "A is defined twice"),
+        ("type A { X } type B { X } def @f() { 1 }", "the constructor X is defined twice"),
+        ("def @f(%x: Tensor[(2), int32]) { sum(%x, axis=[0], axis=[0]) }", "axis is given twice"),
+        ("def @f() { let %t = (1, 2); %t.a }", "a is no part of a tuple"),
+        (
+            "def @f(%y: int32) { let %g = fn[t](%x: t) { (%x, %y) }; %g(1) }",
+            "%y is not defined before in this function over types, which takes nothing",
+        ),
+        (
+            "def @id[t](%x: t) { %x } def @f() { @id[int32, int32](3) }",
+            "1 type parameters, found 2",
+        ),
+        ("type A[b] { X(b) } def @f() { X[int32](3) }", "a constructor takes no types"),
+        ("def @f(%x: Tensor[(4), int32]) { reshape(%x, newshape=[-4, 2]) }", "two sizes"),
         ("def @main() { $ }", "no such character"),
     ]:
         with pytest.raises(ScriptError, match=message):

@@ -149,6 +149,10 @@ def expand(x: TensorLike, *, shape: Sequence[int]) -> Any:
 @operator("Tile", static={1: "repeats"})
 def tile(x: TensorLike, *, repeats: Sequence[int]) -> Any:
     """Repeated along each axis."""
+    if len(repeats) != len(x.shape):
+        raise Unsupported(
+            f"repeats has {len(repeats)} numbers; expected one for each of {len(x.shape)} axes"
+        )
     return View(
         [n * r for n, r in zip(x.shape, repeats, strict=True)],
         x.dtype,
