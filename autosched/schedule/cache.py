@@ -94,7 +94,7 @@ def cache_read(
     dims = packing(old, layout, what)
     name = unused_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
     copy = Buffer(name, dims.extents, old.dtype, scope)
-    copier, guards = _copier(name, old, copy, dims)
+    copier, guards = _copier(name, [(old, copy)], dims)
     changed = func
     for s in readers:
         reader = _read_through(s.block, old, copy, dims, what)
@@ -155,8 +155,11 @@ def _read_through(block: Block, old: Buffer, copy: Buffer, dims: Packing, what: 
     return replace(block, reads=reads)
 
 
-def _copier(name: str, old: Buffer, copy: Buffer, dims: Packing) -> tuple[Block, list[Guard]]:
-    """The block that fills `copy`, one axis a dimension, and its bounds where that is padded."""
+def _copier(
+    name: str, pairs: Sequence[tuple[Buffer, Buffer]], dims: Packing
+) -> tuple[Block, list[Guard]]:
+    """The block that fills the second of each pair from the first, one axis a dimension, and its
+    bounds where that is padded."""
     axes = [Var(f"v{n}") for n in range(len(dims.pieces))]
     logical, guards = dims.back(axes)
     block = Block(
@@ -164,29 +167,30 @@ def _copier(name: str, old: Buffer, copy: Buffer, dims: Packing) -> tuple[Block,
         tuple(Iter(v, n) for v, n in zip(axes, dims.extents, strict=True)),
         (),
         (),
-        (Access(old, tuple(logical)),),
-        (Access(copy, tuple(Affine.of(v) for v in axes)),),
-        (Slot(0, old.dtype),),
+        tuple(Access(old, tuple(logical)) for old, _ in pairs),
+        tuple(Access(copy, tuple(Affine.of(v) for v in axes)) for _, copy in pairs),
+        tuple(Slot(n, old.dtype) for n, (old, _) in enumerate(pairs)),
     )
     return block, guards
 
 
 def cache_write(
-    func: PrimFunc, block: str, index: int = 0, scope: str = "local"
+    func: PrimFunc, block: str, index: int | Sequence[int] = 0, scope: str = "local"
 ) -> tuple[PrimFunc, str]:
     """Let a block write to a buffer of its own, which a new block after it copies to where it
     wrote.
     (TVM cache_write.)
 
     Args:
-        index: which write of the block.
-        scope: where the new buffer lives.
+        index: which write of the block; or several, which the new block copies together.
+        scope: where the new buffers live.
 
     Returns the new program and the name of the copying block, to be placed by reverse_compute_at.
 
     Legality: the block is the only writer of the buffer, writes all of it, by its own spatial
     axes, one a dimension, and does not read it; inside loops that readers share with it, it writes
-    regions without gaps and completes them.
+    regions without gaps and completes them. Buffers that are copied together have their dimensions
+    along the same axes.
 
     rewrite:
                                         with T.block("C"):
@@ -197,35 +201,26 @@ def cache_write(
     what = f"cache_write({block})"
     _check_scope(scope, what)
     site = site_of(func, block)
-    writes = site.block.writes
-    if not 0 <= index < len(writes):
-        refuse(f"{what}: the block has {len(writes)} writes; found index {index}")
+    chosen = _chosen(site.block, index, what)
     if is_step(site.block):
         refuse(
             f"{what}: {block} is a stage of a recurrence, which stays one block of the step; "
             "cache_write is for stages outside the recurrence"
         )
-    old = writes[index].buffer
-    axes = written_axes(site.block, what)[index]
+    axes = _copied_axes(func, site, chosen, what)
     extents = {it.var: it.extent for it in site.block.iters}
-    for var, size in zip(axes, old.shape, strict=True):
-        if not same_int(extents[var], size):
-            refuse(f"{what}: the block writes {extents[var]} of {size} elements along {var.name}")
-    for other in writers_of(func, old):
-        if other.block is not site.block:
-            refuse(f"{what}: {old.name} is also written by {other.block.name}")
-    if any(a.buffer is old for a in site.block.reads):
-        refuse(f"{what}: the block reads {old.name}, which it writes")
-    name = unused_name(func, f"{old.name}_{scope}")
-    cache = replace(old, name=name, scope=scope, align=())
-    changed_writes = tuple(
-        replace(a, buffer=cache) if n == index else a for n, a in enumerate(writes)
+    caches = _caches(func, site.block, chosen, scope)
+    cache, name = next(iter(caches.values())), next(iter(caches.values())).name
+    writer = replace(
+        site.block,
+        writes=tuple(replace(a, buffer=caches.get(a.buffer, a.buffer)) for a in site.block.writes),
     )
-    writer = replace(site.block, writes=changed_writes)
-    copier, _ = _copier(name, cache, old, packing(cache, None, what))
+    pairs = [(copy, old) for old, copy in caches.items()]
+    copier, _ = _copier(name, pairs, packing(cache, None, what))
     changed = replace_node(func, site.block, (writer,))
     new_site = site_of(changed, block)
-    shared = _deepest([new_site], readers_of(changed, old))
+    readers = [r for old in caches for r in readers_of(changed, old)]
+    shared = _deepest([new_site], readers)
     parent = shared[-1].var if shared else None
     ranges = full(copier)
     if shared:
@@ -242,6 +237,58 @@ def cache_write(
     result = insert(changed, parent, position, nest(copier, ranges, guards, outer, around))
     check_kinds(result, func)
     return result, name
+
+
+def _chosen(block: Block, index: int | Sequence[int], what: str) -> list[int]:
+    """The numbers of the writes to copy."""
+    chosen = [index] if isinstance(index, int) else list(index)
+    count = len(block.writes)
+    for n in chosen:
+        if not 0 <= n < count:
+            refuse(f"{what}: the block has {count} writes; found index {n}")
+    if not chosen or len(set(chosen)) < len(chosen):
+        refuse(f"{what}: expected different writes of the block, at least one; found {chosen}")
+    return chosen
+
+
+def _copied_axes(func: PrimFunc, site: Site, chosen: Sequence[int], what: str) -> list[Var]:
+    """The axes of the block that index what it writes, one a dimension. Refuses what no copy can
+    take over."""
+    block = site.block
+    every = written_axes(block, what)
+    axes = every[chosen[0]]
+    extents = {it.var: it.extent for it in block.iters}
+    for n in chosen:
+        old = block.writes[n].buffer
+        if [id(v) for v in every[n]] != [id(v) for v in axes]:
+            refuse(
+                f"{what}: the dimensions of {old.name} lie along {names(every[n])}, those of "
+                f"{block.writes[chosen[0]].buffer.name} along {names(axes)}; copy them one by one"
+            )
+        for var, size in zip(axes, old.shape, strict=True):
+            if not same_int(extents[var], size):
+                refuse(
+                    f"{what}: the block writes {extents[var]} of {size} elements along {var.name}"
+                )
+        for other in writers_of(func, old):
+            if other.block is not block:
+                refuse(f"{what}: {old.name} is also written by {other.block.name}")
+        if any(a.buffer is old for a in block.reads):
+            refuse(f"{what}: the block reads {old.name}, which it writes")
+    return axes
+
+
+def _caches(
+    func: PrimFunc, block: Block, chosen: Sequence[int], scope: str
+) -> dict[Buffer, Buffer]:
+    """For each buffer that is copied the one that the block writes in its place."""
+    taken = block_names(func) | {b.name for b in (*func.params, *buffers_of(func))}
+    out: dict[Buffer, Buffer] = {}
+    for old in (block.writes[n].buffer for n in chosen):
+        name = unique_name(taken, f"{old.name}_{scope}")
+        taken.add(name)
+        out[old] = replace(old, name=name, scope=scope, align=())
+    return out
 
 
 def _iterations(site: Site, outer: Extents, what: str) -> list[Predicate]:

@@ -42,10 +42,11 @@ from autosched.schedule.population import candidate
 from autosched.schedule.recorder import Recorder
 from autosched.schedule.replay import replay
 from autosched.schedule.reverse import reverse_compute_at
-from autosched.schedule.tensorize import tensorize
+from autosched.schedule.tensorize import intrin_name, tensorize
 from autosched.schedule.trace import Trace
 from autosched.tir.affine import Int
 from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
+from autosched.tir.intrin import TensorIntrin
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
 
@@ -295,13 +296,21 @@ class Schedule(Recorder):
         return b
 
     def cache_write(
-        self, block: BlockRV | str, index: int | str = 0, scope: str = "local"
+        self,
+        block: BlockRV | str,
+        index: int | str | Sequence[int | str] = 0,
+        scope: str = "local",
     ) -> BlockRV:
-        """Write through a copy; see `cache.cache_write`. `index`: of the write, or its buffer."""
-        index = self._written(block, index, "cache_write")
+        """Write through a copy; see `cache.cache_write`. `index`: of the write, or its buffer; of
+        several, a list."""
+        numbers: int | tuple[int, ...]
+        if isinstance(index, (list, tuple)):
+            numbers = tuple(self._written(block, n, "cache_write") for n in index)
+        else:
+            numbers = self._written(block, index, "cache_write")
         scope = text_of(scope, "cache_write: scope")
-        self.func, name = cache.cache_write(self.func, self._block(block), index, scope)
-        (b,) = self._out("cache_write", (block, index), [name], scope=scope)
+        self.func, name = cache.cache_write(self.func, self._block(block), numbers, scope)
+        (b,) = self._out("cache_write", (block, numbers), [name], scope=scope)
         return b
 
     def transform_layout(
@@ -372,11 +381,11 @@ class Schedule(Recorder):
         self.func, made = lookback.single_pass_scan(self.func, self._block(block), *numbers)
         return self._outs("single_pass_scan", (block, rows, groups, columns), made)
 
-    def tensorize(self, place: BlockRV | LoopRV | str, intrin: str) -> None:
-        """Let an intrinsic of the target do a loop nest; see `tensorize.tensorize`."""
-        intrin = text_of(intrin, "tensorize: the intrinsic")
-        self.func = tensorize(self.func, self._place(place), intrin)
-        self._record("tensorize", (place, intrin))
+    def tensorize(self, place: BlockRV | LoopRV | str, intrin: TensorIntrin | str) -> None:
+        """Let an intrinsic, by name or as it is, do a loop nest; see `tensorize.tensorize`."""
+        name = intrin_name(intrin, "tensorize")
+        self.func = tensorize(self.func, self._place(place), name)
+        self._record("tensorize", (place, name))
 
     # Facts
 

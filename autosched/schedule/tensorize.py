@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autosched.checks import shown
+from autosched.errors import ScheduleError
 from autosched.schedule.annotate import with_annotations
 from autosched.schedule.check import refuse
 from autosched.schedule.implement import implemented
@@ -65,3 +67,20 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
     for loop in reversed(nest):
         node = with_annotations(replace(loop, body=(node,)), {KEY: intrin})
     return replace_node(func, nest[0], (node,))
+
+
+def intrin_name(intrin: TensorIntrin | str, what: str) -> str:
+    """The name of a registered intrinsic, given by name or as what `register` returned."""
+    if isinstance(intrin, TensorIntrin):
+        if TensorIntrin.get(intrin.name) is not intrin:
+            raise ScheduleError(
+                f"{what}: {intrin.name!r} is registered as another intrinsic; pass what "
+                "TensorIntrin.register or TensorIntrin.get returned"
+            )
+        return intrin.name
+    if not isinstance(intrin, str):
+        raise ScheduleError(
+            f"{what}: expected an intrinsic that TensorIntrin.register made, or its name; found "
+            f"{shown(intrin)}"
+        )
+    return TensorIntrin.get(intrin).name

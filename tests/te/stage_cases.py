@@ -218,9 +218,9 @@ def factored_fused_sum() -> Case:
     return Case(s, [a, b], lambda x: x[:, 2:, :].sum((1, 2)))
 
 
-def factored_argmax() -> Case:
-    """The place of the largest element: a reducer over pairs, factored."""
-    n, m = 5, 24
+def _argmax(n: int, m: int) -> tuple[list[te.Tensor], te.IterVar, Callable[..., Any]]:
+    """The place of the largest element of rows, a reducer over pairs: the inputs and outputs, the
+    reduction axis and the meaning."""
     idx = te.placeholder((n, m), name="idx", dtype="int64")
     val = te.placeholder((n, m), name="val")
 
@@ -234,17 +234,58 @@ def factored_argmax() -> Case:
     )
     k = te.reduce_axis((0, m), "k")
     where, best = te.compute((n,), lambda i: argmax((idx[i, k], val[i, k]), axis=k), name="T")
-    s = te.create_schedule(where.op)
-    _, ki = s[where].split(k, factor=4)
-    parts = s.rfactor(where, ki, 1)
-    s[parts[0]].compute_at(s[where], s[where].op.axis[0])
-    s[where].parallel(s[where].op.axis[0])
 
     def meaning(numbers: Array, values: Array) -> tuple[Array, Array]:
         top = values.max(1)
         return np.where(values == top[:, None], numbers, 2**40).min(1), top
 
-    return Case(s, [idx, val, where, best], meaning)
+    return [idx, val, where, best], k, meaning
+
+
+def factored_argmax() -> Case:
+    """A reducer over pairs, factored."""
+    args, k, meaning = _argmax(5, 24)
+    where = args[2]
+    s = te.create_schedule(where.op)
+    _, ki = s[where].split(k, factor=4)
+    parts = s.rfactor(where, ki, 1)
+    s[parts[0]].compute_at(s[where], s[where].op.axis[0])
+    s[where].parallel(s[where].op.axis[0])
+    return Case(s, args, meaning)
+
+
+def cached_argmax() -> Case:
+    """Both outputs of a reducer over pairs, in buffers of their own, tile by tile."""
+    args, k, meaning = _argmax(13, 24)
+    where, best = args[2:]
+    s = te.create_schedule(where.op)
+    cached_best, cached_where = s.cache_write([best, where], "local")
+    assert (cached_best.value_index, cached_best.dtype) == (1, "float32")
+    assert s[cached_best] is s[cached_where]
+    outer, inner = s[where].split(s[where].op.axis[0], factor=4)
+    s[cached_where].compute_at(s[where], outer)
+    s[cached_where].split(k, factor=5)
+    s[where].parallel(outer)
+    s[where].unroll(inner)
+    return Case(s, args, meaning)
+
+
+def laid_out() -> Case:
+    """A stage inside a loop of its reader, and one before it, stored in tiles."""
+    n = 12
+    a = te.placeholder((n, n), name="A")
+    b = te.compute((n, n), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((n, n), lambda i, j: b[j, i] + b[i, j], name="C")
+    d = te.compute((n, n), lambda i, j: c[i, j] + 1.0, name="D")
+    s = te.create_schedule(d.op)
+    outer, _ = s[d].split(d.op.axis[0], factor=6)
+    s[c].compute_at(s[d], outer)
+    s[c].split(c.op.axis[0], factor=3)
+    s[c].vectorize(c.op.axis[1])
+    s[c].transform_layout(lambda i, j: (i // 2, j, i % 2))
+    s[b].transform_layout(lambda i, j: (i // 4, j // 3, i % 4, j % 3))
+    s[b].transform_layout(lambda i, j, ii, jj: (j, i, jj, ii))
+    return Case(s, [a, d], lambda x: 2 * (x + x.T) + 1)
 
 
 def blur() -> Case:
@@ -389,6 +430,8 @@ CASES = (
     factored_sum,
     factored_fused_sum,
     factored_argmax,
+    cached_argmax,
+    laid_out,
     blur,
     chain,
     shared_copy,

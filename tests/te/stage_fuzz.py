@@ -153,6 +153,17 @@ def _cache_write(x: Calls, c: Choices) -> None:
     x.tensors.append(x.s.cache_write(c.of(tensors), c.of(["local", "global"])))
 
 
+def _transform_layout(x: Calls, c: Choices) -> None:
+    size = 2 + c.next(3)
+    layouts: list[Callable[..., Any]] = [
+        lambda *i: i[::-1],
+        lambda *i: (i[0] // size, *i[1:], i[0] % size),
+        lambda *i: (*i, i[-1] // size, i[-1] % size)[len(i) == 1 :],
+        lambda *i: (*i[:-1], i[-1] // size, i[-1] % size),
+    ]
+    x.inner(c).transform_layout(c.of(layouts))
+
+
 def _rfactor(x: Calls, c: Choices) -> None:
     found = [t for t in x.tensors if x.s[t].op.reduce_axis] or x.tensors
     tensor = c.of(found)
@@ -201,6 +212,7 @@ ACTIONS: tuple[Callable[[Calls, Choices], None], ...] = (
     _set_scope,
     _storage_align,
     _rolling_buffer,
+    _transform_layout,
 )
 
 

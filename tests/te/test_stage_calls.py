@@ -207,3 +207,72 @@ def test_storage_align_is_that_of_the_dimension_of_an_axis() -> None:
     s[b].storage_align(b.op.axis[1], 8)
     with pytest.raises(ScheduleError, match="axis is one before the last"):
         s.replay([a, c])
+
+
+def test_arguments_in_another_layout() -> None:
+    e = example()
+    e.s[e.a].transform_layout(lambda i, j: (j, i), parameters=True)
+    e.s[e.d].transform_layout(lambda i, j: (i // 4, j, i % 4), parameters=True)
+    x, out = np.arange(96, dtype="float32").reshape(8, 12) % 7, np.zeros((2, 8, 4), "float32")
+    at.build(e.s, e.args)(np.ascontiguousarray(x.T), out)
+    expected = 2 * (x + 1) @ (x + 1).T
+    np.testing.assert_array_equal(out, expected.reshape(2, 4, 8).transpose(0, 2, 1))
+
+
+def test_stages_by_tensor_and_by_operation() -> None:
+    e = example()
+    cached = e.s.cache_write(e.c, "local")
+    stages = e.s.stage_map
+    assert stages[e.c] is stages[e.c.op] is stages[e.s[e.c].op] is e.s[e.c]
+    assert stages[cached] is e.s[cached]
+    assert {s.name for s in stages.values()} == {s.name for s in e.s.stages}
+    assert "C" not in stages
+    assert te.placeholder((2,)) not in stages
+
+
+TILE = """
+@T.prim_func
+def tile(A: T.Buffer((4, 4), "int32"), B: T.Buffer((4, 4), "int32"), C: T.Buffer((4, 4), "int32")):
+    for {loops} in T.grid(4, 4, 4):
+        with T.block("update"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+
+@pytest.fixture(scope="module")
+def tile() -> at.TensorIntrin:
+    return at.TensorIntrin.register(
+        "stage_4x4x4", TILE.format(loops="i, j, k"), TILE.format(loops="k, i, j")
+    )
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_tensorize_initialises_before_the_first_loop_that_reduces(
+    tile: at.TensorIntrin, by_name: bool, inside: bool
+) -> None:
+    a, b = (te.placeholder((16, 16), "int32", name) for name in "AB")
+    k = te.reduce_axis((0, 16), "k")
+    c = te.compute((16, 16), lambda x, y: te.sum(a[x, k] * b[k, y], axis=k), name="C")
+    d = te.compute((16, 16), lambda x, y: c[x, y] + 1, name="D")
+    s = te.create_schedule(d)
+    outer, _ = s[d].split(d.op.axis[0], 8)
+    if inside:
+        s[c].compute_at(s[d], outer)
+        s[d].parallel(outer)
+    xo, yo, xi, yi = s[c].tile(*c.op.axis, 4, 4)
+    ko, ki = s[c].split(k, 4)
+    s[c].reorder(xo, yo, ko, xi, yi, ki)
+    s[c].tensorize(xi, tile.name if by_name else tile)
+    s[c].transform_layout(lambda i, j: (i // 4, j // 4, i % 4, j % 4))
+    func = s.replay([a, b, d]).func
+    assert [x.extent for x in site_of(func, "C").loops[-4:]] == [4, 4, 4, 4]
+    assert "C_init" in {x.block.name for x in sites(func)}
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-9, 9, (16, 16)).astype(np.int32) for _ in range(2))
+    out = np.zeros((16, 16), np.int32)
+    at.build(func)(x, y, out)
+    np.testing.assert_array_equal(out, x @ y + 1)
+    with pytest.raises(ScheduleError, match="has its tensorize already"):
+        s[c].split(xi, 2)

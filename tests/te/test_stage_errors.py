@@ -213,6 +213,35 @@ def _write_after_mark(e: Any) -> None:
     e.s.cache_write(e.d, "local")
 
 
+def _write_of_some(e: Any) -> None:
+    e.s.cache_write([e.c, e.d], "local")
+
+
+def _write_twice(e: Any) -> None:
+    e.s.cache_write([e.c, e.c], "local")
+
+
+def _tensorize_unknown(e: Any) -> None:
+    e.s[e.c].tensorize(e.k, "never")
+
+
+def _tensorize_other_loops(e: Any) -> None:
+    e.s[e.c].tensorize(e.k, "dot_16x4_u8s8s32_vnni")
+
+
+def _layout_of_an_output(e: Any) -> None:
+    e.s[e.d].transform_layout(lambda i, j: (j, i))
+
+
+def _layout_of_nothing(e: Any) -> None:
+    e.s[e.c].transform_layout(3)
+
+
+def _layout_and_strides(e: Any) -> None:
+    e.s[e.c].storage_align(e.c.op.axis[0], 8)
+    e.s[e.c].transform_layout(lambda i, j: (j, i))
+
+
 def _write_of_a_name(e: Any) -> None:
     e.s.cache_write("C", "local")
 
@@ -326,6 +355,14 @@ MISUSE: dict[Callable[[Any], None], str] = {
     _write_of_an_input: r"s.cache_write\(A\): A is an input",
     _write_after_split: r"s.cache_write\(C, 'local'\): axis k of stage C was split into .* first",
     _write_after_mark: r"s.cache_write\(D, 'local'\): loop x of stage D has its kind .* first",
+    _write_of_some: r"s.cache_write\(\[C, D\], 'local'\): expected the tensors that one stage",
+    _write_twice: r"s.cache_write\(\[C, C\], 'local'\): stage C computes 1 tensors .* each of them",
+    _tensorize_unknown: "no tensor intrinsic 'never'; known: ",
+    _tensorize_other_loops: r"s\[C\].tensorize\(k\): tensorize: dot_16x4.* is a nest of 2 loops; "
+    "found 1 from k",
+    _layout_of_an_output: r"s\[D\].transform_layout: .* D is an argument .* parameters=True",
+    _layout_of_nothing: r"s\[C\].transform_layout: expected a function of the indices",
+    _layout_and_strides: r"s\[C\].transform_layout: stage C has strides of its own",
     _write_of_a_name: "s.cache_write: expected a tensor, found 'C'",
     _factor_a_spatial_loop: r"s.rfactor\(C, i\): i is a spatial loop of stage C; its reduction "
     "loops are k",

@@ -65,9 +65,10 @@ def moved(op: ComputeOp, name: str) -> ComputeOp:
     return replace(op, name=name, axis=axis, body=body, auto_named=False)
 
 
-def copying(op: ComputeOp, source: Tensor) -> ComputeOp:
-    """`op` made a copy of `source`, axis by axis."""
-    return replace(op, reduce_axis=(), body=(TensorRead(source, op.axis),), reducer=None, attrs={})
+def copying(op: ComputeOp, sources: Sequence[Tensor]) -> ComputeOp:
+    """`op` made a copy of `sources`, one for each output, axis by axis."""
+    body = tuple(TensorRead(t, op.axis) for t in sources)
+    return replace(op, reduce_axis=(), body=body, reducer=None, attrs={})
 
 
 @dataclass(frozen=True, eq=False, slots=True)

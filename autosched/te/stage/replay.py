@@ -19,10 +19,12 @@ from autosched.te.stage.nest import Fuse, LoopCall, Split, names
 from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
 from autosched.te.stage.stage import Stage
 from autosched.te.stage.thread import ThreadAxis
-from autosched.te.tensor import IterVar, PlaceholderOp, ScanOp, Tensor
+from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, ScanOp, Tensor
 from autosched.tir.annotations import HINTS, KEYS
+from autosched.tir.intrin import TensorIntrin
+from autosched.tir.nodes import PrimFunc, sites
 
-_ORDER = {"unroll": 0, "parallel": 1, "vectorize": 1}
+_ORDER = {"tensorize": 0, "unroll": 1, "parallel": 2, "vectorize": 2}
 """A vectorised loop may only have unrolled loops below it, so those come first."""
 
 
@@ -134,7 +136,9 @@ class _Replay:
     def _cache_write(self, edit: CacheWrite) -> None:
         stage, cache = edit.stage, edit.cache
         with _blame(f"s.cache_write({stage.name}, {edit.scope!r})"):
-            made = self.sch.cache_write(self.blocks[stage], 0, edit.scope)
+            outputs = cache.op.num_outputs if isinstance(cache.op, ComputeOp) else 1
+            every = 0 if outputs == 1 else list(range(outputs))
+            made = self.sch.cache_write(self.blocks[stage], every, edit.scope)
         # The block that computes keeps its name; the new one copies.
         self.blocks[cache], self.blocks[stage] = self.blocks[stage], made
 
@@ -163,6 +167,7 @@ class _Replay:
             or stage.scope is not None
             or stage.doubled
             or stage.aligned
+            or stage.layouts
             or stage.rolls
         ):
             raise ScheduleError(
@@ -222,6 +227,8 @@ class _Replay:
         """Say how the stage's other loops run."""
         if stage.inlined:
             return
+        self._initialise(stage)
+        self._relayout(stage)
         if stage.doubled:
             with _blame(f"s[{stage.name}].double_buffer()"):
                 self.sch.double_buffer(self.blocks[stage], stage.copies)
@@ -235,12 +242,53 @@ class _Replay:
         marks = [(axis, mark) for axis, mark in stage.marks.items() if mark.thread is None]
         for axis, mark in sorted(marks, key=lambda item: _ORDER[item[1].kind]):
             with _blame(f"s[{stage.name}].{mark.kind}({axis.name})"):
-                getattr(self.sch, mark.kind)(loops[axis])
+                if mark.intrin is not None:
+                    self.sch.tensorize(loops[axis], mark.intrin)
+                else:
+                    getattr(self.sch, mark.kind)(loops[axis])
         for axis, key, value in stage.pragmas:
             with _blame(f"s[{stage.name}].pragma({axis.name}, {key!r})"):
                 # What only TVM's passes read stays in the program as a hint.
                 known = key in KEYS or key.startswith(HINTS)
                 self.sch.annotate(loops[axis], key if known else f"{HINTS}{key}", value)
+
+    def _initialise(self, stage: Stage) -> None:
+        """Write what an intrinsic's function accumulates in, before the first loop that reduces:
+        it finds that there. Comes before layouts, in which no axis is a dimension."""
+        for axis, mark in stage.marks.items():
+            if mark.intrin is None:
+                continue
+            block = self.sch.get(self.blocks[stage])
+            by_function = isinstance(TensorIntrin.get(mark.intrin).implementation, PrimFunc)
+            if by_function and block.reducer is not None and block.init:
+                leaves = stage.nest.leaves
+                first = next(a for a in leaves if a is axis or a.kind == "reduce")
+                with _blame(f"s[{stage.name}].tensorize({axis.name})"):
+                    self.sch.decompose_reduction(self.blocks[stage], self._loops(stage)[first])
+
+    def _relayout(self, stage: Stage) -> None:
+        """Store what the stage computes in other layouts, one after another."""
+        if stage.layouts and stage.aligned:
+            raise ScheduleError(
+                f"s[{stage.name}].transform_layout: stage {stage.name} has strides of its own by "
+                "storage_align, of the dimensions as computed; drop one or the other"
+            )
+        outputs = 1 if isinstance(stage.op, PlaceholderOp) else stage.op.num_outputs
+        for layout in stage.layouts:
+            with _blame(f"s[{stage.name}].transform_layout"):
+                for n in range(outputs):
+                    buffer = self._buffer(stage, n)
+                    block = self._accessing(buffer)
+                    self.sch.transform_layout(
+                        block, buffer, layout.index_map, parameters=layout.parameters
+                    )
+
+    def _accessing(self, buffer: str) -> str:
+        """The first block that writes or reads a buffer: an input has no stage with a block."""
+        for block in (site.block for site in sites(self.sch.func)):
+            if any(a.buffer.name == buffer for a in (*block.reads, *block.writes)):
+                return block.name
+        raise ScheduleError(f"no block accesses {buffer}")
 
     def _bind(self, stage: Stage, axis: IterVar, thread: ThreadAxis, loop: LoopRV) -> None:
         with _blame(f"s[{stage.name}].bind({axis.name}, {thread.tag})"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Union
@@ -62,6 +62,23 @@ class RFactor:
     partial: Stage
 
 
+class StageMap(Mapping[Operation, Stage]):
+    """Operation -> its stage, for every operation that a schedule knows, those that caching has
+    replaced among them; a tensor stands for its operation."""
+
+    def __init__(self, stages: Mapping[Hashable, Stage]) -> None:
+        self._stages = stages
+
+    def __getitem__(self, key: Operation | Tensor) -> Stage:
+        return self._stages[key.op if isinstance(key, Tensor) else key]
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (op for op in self._stages if isinstance(op, _OPERATIONS))
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+
 Edit = Union[CacheRead, CacheWrite, RFactor]
 _OPERATIONS = (PlaceholderOp, ComputeOp, ScanOp, ExternOp)
 
@@ -111,6 +128,11 @@ class StageSchedule:
 
     def __repr__(self) -> str:
         return f"StageSchedule({', '.join(map(repr, self.stages))})"
+
+    @property
+    def stage_map(self) -> StageMap:
+        """The stages, by tensor or operation: `s.stage_map[T]` is `s[T]`."""
+        return StageMap(self._of)
 
     @property
     def outputs(self) -> list[Operation]:
@@ -206,31 +228,41 @@ class StageSchedule:
         self.edits.append(CacheRead(source, tensor.value_index, scope, tuple(stages), copy))
         return made
 
-    def cache_write(self, tensor: Tensor, scope: str) -> Tensor:
+    def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:
         """Let a stage write to a buffer of its own, which the stage of `tensor` then copies.
 
         Returns the tensor of the new stage, which does the computation: it has new spatial axes
-        and the old reduction axes. Comes before splits of the stage.
-        Raises ScheduleError on inputs and on computations of several tensors.
+        and the old reduction axes. For a list of all tensors that one stage computes, the list of
+        theirs. Comes before splits of the stage.
+        Raises ScheduleError on inputs, and on some of the tensors of a stage.
         """
-        stage = self._computed(tensor, "cache_write")
-        what = f"s.cache_write({tensor.name}, {shown(scope)})"
+        together = isinstance(tensor, (list, tuple))
+        tensors: list[Any] = list(tensor) if together else [tensor]
+        stages = [self._computed(t, "cache_write") for t in tensors]
+        listed = ", ".join(t.name for t in tensors)
+        what = f"s.cache_write({f'[{listed}]' if together else listed}, {shown(scope)})"
         scope = check_scope(scope, what)
+        if not stages or any(s is not stages[0] for s in stages):
+            raise ScheduleError(
+                f"{what}: expected the tensors that one stage computes; cache those of others by "
+                "calls of their own"
+            )
+        stage = stages[0]
         op = stage.op
         assert isinstance(op, ComputeOp)
-        if len(op.body) > 1:
+        if sorted(t.value_index for t in tensors) != list(range(op.num_outputs)):
             raise ScheduleError(
-                f"{what}: stage {stage.name} computes {len(op.body)} tensors at once, which only "
-                "together could be cached; that is not supported"
+                f"{what}: stage {stage.name} computes {op.num_outputs} tensors at once; pass each "
+                "of them once, s.cache_write([X, Y], scope)"
             )
         stage.require_untouched(what)
-        name = self._fresh(f"{tensor.name}_{scope}")
+        name = self._fresh(f"{op.name if op.num_outputs > 1 else listed}_{scope}")
         cache = Stage(self, name, dataflow.moved(op, name))
         self._add(cache, self.stages.index(stage))
-        made = Tensor(name, tensor.shape, tensor.dtype, cache.op)
+        made = [self.tensor(cache.op, n) for n in range(op.num_outputs)]
         self._restart(stage, dataflow.copying(op, made))
         self.edits.append(CacheWrite(stage, scope, cache))
-        return made
+        return [made[t.value_index] for t in tensors] if together else made[0]
 
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
         """Make a reduction loop of a stage an axis of partial results.

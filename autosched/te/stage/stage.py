@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autosched.checks import shown
+from autosched.checks import instance, shown
 from autosched.errors import ScheduleError
 from autosched.schedule.handles import as_data, index_of
+from autosched.schedule.index_map import IndexMap
+from autosched.schedule.layout import Layout
+from autosched.schedule.tensorize import intrin_name
 from autosched.te.stage.nest import Nest, names, root_axes
 from autosched.te.stage.thread import ThreadAxis
 from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
+from autosched.tir.intrin import TensorIntrin
 from autosched.tir.verify_form import SCOPES
 
 if TYPE_CHECKING:
@@ -20,10 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Mark:
-    """How a loop runs: a kind that is a primitive's name; `thread` where that is `bind`."""
+    """How a loop runs: a kind that is a primitive's name; `thread` where that is `bind`, `intrin`
+    where it is `tensorize`."""
 
     kind: str
     thread: ThreadAxis | None = None
+    intrin: str | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,6 +38,14 @@ class Attach:
 
     stage: Stage
     axis: IterVar
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Relayout:
+    """What a stage computes, or an input, stored in another layout."""
+
+    index_map: Layout | IndexMap
+    parameters: bool
 
 
 class Stage:
@@ -57,6 +71,7 @@ class Stage:
         self.doubled = False
         self.copies: int | None = None
         self.aligned: list[tuple[int, int, int]] = []
+        self.layouts: list[Relayout] = []
         self.rolls = False
 
     def _restart(self, op: Operation) -> None:
@@ -133,6 +148,13 @@ class Stage:
                 f"{shown(thread)}"
             )
         self._mark("bind", axis, thread)
+
+    def tensorize(self, axis: IterVar, intrin: TensorIntrin | str) -> None:
+        """Let an intrinsic, as `TensorIntrin.register` returned it or by name, do the loops from
+        `axis` inwards; see `Schedule.tensorize`. For one that is implemented by a function, what is
+        accumulated in is initialised before, in loops of its own."""
+        name = intrin_name(intrin, self._call("tensorize", axis))
+        self._mark("tensorize", axis, intrin=name)
 
     def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
         """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does.
@@ -227,6 +249,20 @@ class Stage:
         named = f"{what}: factor, offset"
         self.aligned.append((place, index_of(factor, named), index_of(offset, named)))
 
+    def transform_layout(self, index_map: Layout | IndexMap, parameters: bool = False) -> None:
+        """Store what the stage computes in another layout, `lambda i, j: (i // 4, j, i % 4)`; see
+        `Schedule.transform_layout`. The loops stay. Of a stage that is computed at a loop, the
+        layout is that of the part that is kept; inputs and outputs need `parameters=True`, and
+        callers pass them so. Several calls are done one after another."""
+        what = f"s[{self.name}].transform_layout"
+        instance(f"{what}: parameters", parameters, bool, "True or False", ScheduleError)
+        if not callable(index_map) and not isinstance(index_map, (list, tuple)):
+            raise ScheduleError(
+                f"{what}: expected a function of the indices, such as lambda i, j: (j, i); found "
+                f"{shown(index_map)}"
+            )
+        self.layouts.append(Relayout(index_map, parameters))
+
     def _call(self, method: str, *axes: Any) -> str:
         return f"s[{self.name}].{method}({', '.join(map(_name, axes))})"
 
@@ -255,9 +291,15 @@ class Stage:
             )
         return axis
 
-    def _mark(self, kind: str, axis: IterVar, thread: ThreadAxis | None = None) -> None:
+    def _mark(
+        self,
+        kind: str,
+        axis: IterVar,
+        thread: ThreadAxis | None = None,
+        intrin: str | None = None,
+    ) -> None:
         leaf = self._leaf(axis, self._call(kind, axis), plain=True)
-        self.marks[leaf] = Mark(kind, thread)
+        self.marks[leaf] = Mark(kind, thread, intrin)
 
     def _movable(self, method: str) -> None:
         what = f"s[{self.name}].{method}"
