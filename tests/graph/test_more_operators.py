@@ -53,6 +53,7 @@ CASES = {
     "concat nothing": ("Concat", [floats(2, 0), floats(2, 3)], {"axis": 1}),
     "add nothing": ("Add", [floats(2, 0), floats(2, 1)], {}),
     "matmul over nothing": ("MatMul", [floats(2, 0), floats(0, 3)], {}),
+    "gemm over nothing": ("Gemm", [floats(2, 0), floats(0, 3), floats(3)], {"alpha": 2.0}),
     "split off nothing": ("Split", [floats(3), ints(0, 3)], {}),
 }  # fmt: skip
 OUTPUTS = {"top k": 2, "unique": 4, "rnn": 2, "split off nothing": 2}
@@ -74,8 +75,10 @@ def test_operator_agrees_with_onnx(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["concat nothing", "sum of nothing", "split off nothing", "scatter add", "top k"]
-)
+    "case",
+    ["concat nothing", "gemm over nothing", "sum of nothing", "split off nothing", "scatter add",
+     "top k"],
+)  # fmt: skip
 def test_compiled(case: str) -> None:
     name, inputs, attrs = CASES[case]
     proto, arrays = node_model(name, inputs, OUTPUTS.get(case, 1), 18, **attrs)

@@ -13,7 +13,7 @@ from autosched import te
 from autosched.graph.ops.conv import Window, biased, conv, convolved, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value, sums_of
-from autosched.graph.ops.tensors import TensorLike, View, parameter, stage
+from autosched.graph.ops.tensors import TensorLike, View, is_empty, parameter, stage, widened
 from autosched.graph.ops.window_rows import Row, by_rows, row_of, summed_by_rows
 from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
@@ -132,9 +132,10 @@ def gemm_rows(
     rows, depth = a.shape
     columns = b.shape[0]
     k = te.reduce_axis((0, depth // LANES), name="k")
+    lhs, rhs = widened(a), widened(b)
     parts = te.compute(
         (rows, columns, LANES),
-        lambda i, j, v: te.sum(a(i, k * LANES + v) * b(j, k * LANES + v), axis=k),
+        lambda i, j, v: te.sum(lhs(i, k * LANES + v) * rhs(j, k * LANES + v), axis=k),
         name="parts",
     )
     v = te.reduce_axis((0, LANES), name="v")
@@ -142,11 +143,11 @@ def gemm_rows(
     wide = None if c is None or beta == 0 else c
 
     def element(i: Any, j: Any) -> Any:
-        e = total[i, j] * te.const(alpha, a.dtype)
+        e = total[i, j] * te.const(alpha, lhs.dtype)
         if wide is None:
-            return e
+            return te.cast(e, a.dtype)
         at = [i if n != 1 else 0 for n in wide.shape[:-1]] + [j if wide.shape[-1] != 1 else 0]
-        return e + wide(*at) * te.const(beta, a.dtype)
+        return te.cast(e + te.cast(wide(*at), e.dtype) * te.const(beta, e.dtype), a.dtype)
 
     return stage((rows, columns), element, "gemm", axes=("i", "j"))
 
@@ -380,7 +381,7 @@ def dense_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], targ
     s.add(gemm, name="dense.product", plevel=10)
     data = inputs[0]
     assert data is not None
-    few = data.shape[0] <= 4 and data.shape[-1] % LANES == 0
+    few = data.shape[0] <= 4 and data.shape[-1] % LANES == 0 and not is_empty(data.shape)
     turned = bool(attrs.transB) and not attrs.transA
     floats = data.dtype.startswith("float")
     s.add(gemm_rows, name="dense.rows", plevel=8, when=few and turned and floats)

@@ -11,9 +11,10 @@ from autosched.graph.ops.tensors import (
     TensorLike,
     broadcast,
     broadcast_shape,
-    constant,
-    is_empty,
+    rounded,
     stage,
+    sums,
+    widened,
 )
 from autosched.graph.ops.views import reshaped
 
@@ -31,13 +32,9 @@ def matmul(a: TensorLike, b: TensorLike) -> Any:
         else ()
     )
     rows, depth, columns = left.shape[-2], left.shape[-1], right.shape[-1]
-    lhs = broadcast(left, (*batch, rows, depth))
-    rhs = broadcast(right, (*batch, depth, columns))
-
     # Sums of float16 are taken in float32.
-    half = a.dtype == "float16"
-    if half:
-        lhs, rhs = (lambda *at, t=t: te.cast(t(*at), "float32") for t in (lhs, rhs))
+    lhs = broadcast(widened(left), (*batch, rows, depth))
+    rhs = broadcast(widened(right), (*batch, depth, columns))
 
     def element(*at: Any) -> Any:
         *outer, i, j = at
@@ -47,13 +44,8 @@ def matmul(a: TensorLike, b: TensorLike) -> Any:
     axes = [*(f"b{n}" for n in range(len(batch))), "i", "j"]
     free = right if len(right.shape) == 2 else None
     shape = (*batch, rows, columns)
-    if is_empty((depth,)):
-        out = constant(0, a.dtype, shape)
-    else:
-        out = stage(shape, element, "matmul", free=free, axes=axes)
-    if half:
-        sums = out
-        out = stage(shape, lambda *at: te.cast(sums(*at), "float16"), "matmul_end", axes=axes)
+    out = sums(shape, element, (depth,), a.dtype, "matmul", free=free, axes=axes)
+    out = rounded(out, a.dtype, "matmul_end", axes)
     if len(a.shape) > 1 and len(b.shape) > 1:
         return out
     kept = [*batch, *([rows] if len(a.shape) > 1 else []), *([columns] if len(b.shape) > 1 else [])]
@@ -76,21 +68,23 @@ def gemm(
     columns, inner = b.shape if transB else (b.shape[1], b.shape[0])
     if depth != inner:
         raise Unsupported(f"shapes {a.shape} and {b.shape} do not go together")
+    lhs, rhs = widened(a), widened(b)
 
     def element(i: Any, j: Any) -> Any:
         k = te.reduce_axis((0, depth), name="k")
-        return te.sum((a(k, i) if transA else a(i, k)) * (b(j, k) if transB else b(k, j)), axis=k)
+        left, right = lhs(k, i) if transA else lhs(i, k), rhs(j, k) if transB else rhs(k, j)
+        return te.sum(left * right, axis=k)
 
     def total(i: Any, j: Any) -> Any:
         sum_ = product(i, j)
         e = sum_ if alpha == 1 else sum_ * te.const(alpha, sum_.dtype)
         if addend is None:
-            return e
-        added = addend(i, j)
-        return e + (added if beta == 1 else added * te.const(beta, added.dtype))
+            return te.cast(e, a.dtype)
+        added = te.cast(addend(i, j), sum_.dtype)
+        return te.cast(e + (added if beta == 1 else added * te.const(beta, added.dtype)), a.dtype)
 
-    product = stage((rows, columns), element, "gemm", free=b, axes=("i", "j"))
+    product = sums((rows, columns), element, (depth,), lhs.dtype, "gemm", free=b, axes=("i", "j"))
     if c is None and alpha == 1:
-        return product
+        return rounded(product, a.dtype, "gemm_end", ("i", "j"))
     addend = None if c is None or beta == 0 else broadcast(c, (rows, columns))
     return stage((rows, columns), total, "gemm_end", axes=("i", "j"))

@@ -118,6 +118,43 @@ def stage(
     return out if several else out[0]
 
 
+def sums(
+    shape: Sequence[Extent],
+    element: Callable[..., Any],
+    over: Sequence[Extent],
+    dtype: str,
+    name: str,
+    free: TensorLike | Sequence[TensorLike] | None = None,
+    axes: Sequence[str] | None = None,
+) -> Any:
+    """A stage of sums over the extents `over`; 0 where one of them is 0, which te cannot say."""
+    if is_empty(over):
+        return constant(0, dtype, shape)
+    return stage(shape, element, name, free=free, axes=axes)
+
+
+def widened(tensor: TensorLike) -> TensorLike:
+    """`tensor` as sums take it: float16 as float32."""
+    return as_dtype(tensor, "float32") if tensor.dtype == "float16" else tensor
+
+
+def as_dtype(tensor: TensorLike, dtype: str) -> TensorLike:
+    """A view of `tensor` as another dtype; itself where it has it."""
+    if tensor.dtype == dtype:
+        return tensor
+    return View(tensor.shape, dtype, lambda *at: te.cast(tensor(*at), dtype), "cast")
+
+
+def rounded(
+    tensor: TensorLike, dtype: str, name: str, axes: Sequence[str] | None = None
+) -> TensorLike:
+    """What is computed in another dtype, stored as `dtype`."""
+    if tensor.dtype == dtype:
+        return tensor
+    made: TensorLike = stage(tensor.shape, as_dtype(tensor, dtype), name, axes=axes)
+    return made
+
+
 def is_empty(shape: Sequence[Extent]) -> bool:
     """Whether a tensor of this shape has no elements. Such a tensor is a view that nothing reads:
     te has no empty ones."""
