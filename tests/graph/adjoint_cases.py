@@ -63,6 +63,8 @@ CASES = {
         ([(2, 3), (3, 4)], {"equation": "ij,jk->ki"}, 1),
         ([(2, 3, 4), (2, 5, 4)], {"equation": "bij,bkj->bik"}, 1),
         ([(3, 3)], {"equation": "ii->i"}, 1),
+        ([(2, 3), (3, 4), (4, 2)], {"equation": "ij,jk,kl->il"}, 1),
+        ([(2, 3), (4, 2)], {"equation": "ij,kl->il"}, 1),
     ],
     "autosched.MatMulPacked4": [
         ([(2, 7), np.arange(12, dtype="uint8").reshape(2, 2, 3) * 21, (2, 3)], {}, 1)
