@@ -8,7 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import add_db, add_workload, at_least, filled, make_task
-from autosched.cli.model import add_denormals, add_precision, is_model, shape_argument
+from autosched.cli.model import (
+    add_denormals,
+    add_precision,
+    is_model,
+    refuse_model_options,
+    shape_argument,
+)
 from autosched.errors import AutoschedError
 from autosched.tuning.best import best_schedule
 from autosched.tuning.report.progress import format_seconds
@@ -65,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         from autosched.cli.bench_model import bench_model
 
         return bench_model(options.workload, options)
+    refuse_model_options(options, options.workload)
     from autosched.cli.rivals import measure_beside
     from autosched.sketch.default import default_schedule
     from measure.local.pool import LocalPool

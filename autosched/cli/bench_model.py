@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autosched.cli.model import build_model
+from autosched.errors import WorkloadError
 from autosched.graph.drawing import draw
 from autosched.target.machine import fma_peak
 from autosched.tuning.report.progress import format_seconds
@@ -61,6 +62,8 @@ for line in sys.stdin:
 def bench_model(path: str, options: argparse.Namespace) -> int:
     """Time a model, and its kernels one by one; the engines run in alternation with it, each in a
     process of its own."""
+    if options.args or options.layout_rewrite is not None:
+        raise WorkloadError("a model takes no arguments and no --layout-rewrite; see --shape")
     model = build_model(path, options)
     rng = np.random.default_rng(0)
     inputs = [draw(rng, i.shape or (), i.dtype) for i in model.inputs]

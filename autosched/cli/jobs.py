@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import at_least, filled, parse_value, plain, positive_seconds, task_of
-from autosched.cli.model import add_shape
+from autosched.cli.model import add_shape, refuse_model_options
 from autosched.cli.service import DEFAULT_SERVER, SERVER, TOKEN, add_server, client_of
 from autosched.cli.status import FAILED, INTERRUPTED
 from autosched.errors import AutoschedError
@@ -190,17 +190,28 @@ def _submit(client: Client, options: argparse.Namespace) -> Job:
     if (options.workload is None) == (options.script is None):
         raise AutoschedError("expected either a WORKLOAD or --script FILE")
     if options.script is not None:
-        text = sys.stdin.read() if options.script == "-" else Path(options.script).read_text()
-        return client.submit(script=text, **more)
+        refuse_model_options(options, f"--script {options.script}")
+        return client.submit(script=_script(options.script), **more)
     if options.workload.endswith(".onnx"):
         return _submit_model(client, options, more)
-    if options.shape:
-        raise AutoschedError("--shape is for models; a workload's sizes are its arguments")
+    refuse_model_options(options, options.workload)
     args = [parse_value(a) for a in options.args]
     if ":" in options.workload:  # the function stays here; what goes out is what it means
         task = task_of(options.workload, args, "llvm")
         return client.submit(script=task.prim_func.script(), **more)
     return client.submit(options.workload, args, **more)
+
+
+def _script(file: str) -> str:
+    """A program's text. Raises AutoschedError for what is none."""
+    try:
+        if file == "-":
+            return sys.stdin.read()
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise AutoschedError(
+            f"--script {file} is no text in UTF-8; expected a program as script text"
+        ) from e
 
 
 def _submit_model(client: Client, options: argparse.Namespace, more: dict[str, Any]) -> Job:

@@ -83,6 +83,26 @@ def add_model_options(parser: argparse.ArgumentParser, *, db: bool = True) -> No
         )  # fmt: skip
 
 
+_OF_A_MODEL: dict[str, tuple[str, object]] = {
+    "shape": ("--shape", []),
+    "output": ("-o", None),
+    "threads": ("--threads", None),
+    "cache": ("--cache", None),
+    "flush_denormals": ("--flush-denormals", False),
+    "precision": ("--precision", "float32"),
+}
+"""Attribute of an option that is for models alone -> how it is written, its default."""
+
+
+def refuse_model_options(options: argparse.Namespace, subject: str) -> None:
+    """Raises WorkloadError where options of a model are given for a `subject` that is none."""
+    for name, (option, default) in _OF_A_MODEL.items():
+        if getattr(options, name, default) != default:
+            raise WorkloadError(
+                f"{option} is of a model, and {subject} is none; leave it out, or give MODEL.onnx"
+            )
+
+
 def read_model(path: str, options: argparse.Namespace) -> IRModule:
     """The module of an ONNX file."""
     from autosched.graph.onnx_import import from_onnx

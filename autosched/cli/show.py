@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import FORMS, filled, plain, task_of
-from autosched.cli.model import add_model_options, is_model
+from autosched.cli.model import add_model_options, is_model, refuse_model_options
 from autosched.cli.service import add_source, open_source
 from autosched.cli.show_model import MODEL_FORMS, show_model
 from autosched.errors import AutoschedError, WorkloadError
@@ -65,8 +65,11 @@ def run(options: argparse.Namespace) -> int:
     if options.form is not None and options.form not in forms:
         raise WorkloadError(f"--as {options.form}: expected one of {', '.join(forms)} here")
     if isinstance(options.id, str):
+        if options.json or options.workload is not None:
+            raise WorkloadError("--json and --workload are of a record; a model has --as")
         print(show_model(options.id, options.form or "graph", options))
         return 0
+    refuse_model_options(options, f"record {options.id}")
     with open_source(options) as source:
         record = source.get(options.id)
         workload = source.workload(record.workload_key)

@@ -19,7 +19,7 @@ from autosched.cli.common import (
     make_task,
     positive_seconds,
 )
-from autosched.cli.model import add_precision, add_shape, is_model
+from autosched.cli.model import add_precision, add_shape, is_model, refuse_model_options
 from autosched.cli.report import Report
 from autosched.cli.status import INTERRUPTED
 from autosched.errors import TuningError
@@ -143,6 +143,7 @@ def run(options: argparse.Namespace) -> int:
         from autosched.cli.tune_model import tune_model
 
         return tune_model(options)
+    refuse_model_options(options, options.workload)
     address = PoolAddress.parse(options.pool)
     if options.target is None and address.is_cluster:
         with cluster_pool(address, None, options.seed) as pool:

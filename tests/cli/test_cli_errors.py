@@ -49,6 +49,19 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
     (("records", "import", "none.json", "--db", "a.db"), "cannot read none.json"),
     (("records", "merge", "none.db", "--into", "a.db"), "no records at none.db"),
     (("records", "distill", "none.db", "a.db"), "no records at none.db"),
+    *(
+        ((*command, *option), f"{option[0]} is of a model, and {subject} is none; leave it out")
+        for subject, command, options in (
+            ("matmul_add", TUNE, (("-o", "foo"), ("--precision", "int8"), ("--shape", "x=1"))),
+            (
+                "matmul_add",
+                ("bench", *WORKLOAD),
+                (("--shape", "x=1"), ("--threads", 1), ("--cache", "a"), ("--flush-denormals",)),
+            ),
+            ("record 1", ("show", 1), (("--precision", "int8"), ("--shape", "x="))),
+        )
+        for option in options
+    ),
     (("token", "list", "--db", "none.db"), "no records at none.db"),
     (("token", "revoke", "x", "--db", "none.db"), "no records at none.db"),
 ]

@@ -142,6 +142,8 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(jobs: Cli, url: str) -> None:
         (("show", "nobody"), "There is no such thing: no job nobody"),
         (("submit", "nothing", 1), "nothing"),
         (("submit", "matmul", 4, 5), "'M'"),
+        (("submit", "matmul", 4, 5, 6, "--shape", "x=1"), "--shape is of a model, and matmul is"),
+        (("submit", "--script", sys.executable), "is no text in UTF-8"),
         (("list", "--token-file", "none"), "--token-file none cannot be read: No such file"),
         (("list", "--token-file", "/"), "--token-file / cannot be read: Is a directory; expected"),
         (("list", "--token-file", sys.executable), "is no text; expected a file with one token"),
@@ -235,7 +237,7 @@ def test_a_model_is_submitted_without_its_weights_and_compiled_from_the_records(
     assert (failed.status, "--shape x=" in failed.err) == (1, True)
     assert "takes no arguments" in jobs("jobs", "submit", "net.onnx", 3).err
     assert "there is no file no.onnx" in jobs("jobs", "submit", "no.onnx").err
-    assert "--shape is for models" in jobs("jobs", "submit", *SMALL, "--shape", "x=1").err
+    assert "--shape is of a model" in jobs("jobs", "submit", *SMALL, "--shape", "x=1").err
     asked = ("net.onnx", "--shape", "x=8,16", "--trials", 6, "--per-round", 3)
     done = jobs("jobs", "submit", *asked, "--watch")
     assert done.status == 0, done.err

@@ -162,6 +162,8 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
         (("run", "net.onnx", "--input", f"x={__file__}"), "expected numbers as numpy.save writes"),
         (("show", "net.onnx", "--as", "asm"), "expected one of graph, groups"),
         (("show", "12", "--as", "graph"), "expected one of schedule"),
+        (("show", "net.onnx", "--json"), "--json and --workload are of a record"),
+        (("bench", "net.onnx", "3"), "a model takes no arguments"),
         *(
             ((*command, "-o", f"{file}"), f"-o {file}: net.onnx is no folder; expected a folder")
             for command in (
