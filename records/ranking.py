@@ -114,7 +114,8 @@ def no_record(workload_key: str, scope: Scope, tally: Tally, scopes: Sequence[Sc
     ]
     if tally.imported:
         lines.append(
-            f"{tally.imported} ok, but imported: these count once a job here has measured them"
+            f"{tally.imported} ok, but imported: these count once they are measured here, as "
+            "`autosched records verify` does for those of this machine"
         )
     if set_aside := tally.statuses[OK] - tally.imported:
         lines.append(f"{set_aside} ok, but set aside by the caller")

@@ -162,14 +162,15 @@ def make_task(options: argparse.Namespace) -> SearchTask:
 def task_of(
     workload: str, args: list[Any], target: str, layout: LayoutRewriteOption | None = None
 ) -> SearchTask:
-    """A task by names alone. Raises WorkloadError, too, for what a user's function raises."""
+    """A task by names alone. Raises WorkloadError, too, for what a user's function raises, were it
+    SystemExit."""
     from autosched.tuning import SearchTask
 
     try:
         return SearchTask(workload, args, target=target, layout_rewrite_option=layout)
     except AutoschedError:
         raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         (*_, where) = traceback.extract_tb(e.__traceback__)
         title = f"{workload}({', '.join(map(str, args))})"
         raise WorkloadError(

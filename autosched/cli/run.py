@@ -83,5 +83,10 @@ def _array(text: str) -> tuple[str, np.ndarray]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
         raise ArgumentError(f"--input {text!r}: expected numbers as numpy.save writes them") from e
     if not isinstance(array, np.ndarray):
-        raise ArgumentError(f"--input {text!r}: the file holds several arrays; expected one")
+        with array:
+            names = ", ".join(array.files)
+        raise ArgumentError(
+            f"--input {text!r}: the file is an archive, of numpy.savez, with {names or 'nothing'}; "
+            "expected one array as numpy.save writes it"
+        )
     return name, array

@@ -50,6 +50,11 @@ class ExportedModel(NamedTuple):
     weights: Path | None
     cmake: Path
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files alone, in this order."""
+        return tuple(path for path in self if path is not None)
+
 
 def export_model(
     model: CompiledModel, folder: str | os.PathLike[str], prefix: str

@@ -33,6 +33,8 @@ def my_ops(tmp_path: Path) -> Path:
         "    return 1 / n\n"
         "def gives_a_number(n):\n"
         "    return n\n"
+        "def leaves(n):\n"
+        "    raise SystemExit(n)\n"
         "number = 3\n"
     )
     return file

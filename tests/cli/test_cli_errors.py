@@ -42,6 +42,7 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
         r"\(line 6 of my_ops.py: return 1 / n\)",
     ),
     (("tune", "my_ops.py:gives_a_number", 4), "returned 4; expected a list of tensors"),
+    (("tune", "my_ops.py:leaves", 3), r"my_ops.py:leaves\(3\) failed: SystemExit: 3 \(line 10 of"),
     (("best", *WORKLOAD, "--db", "none.db"), "no records at none.db: there is no such file"),
     (("best", *WORKLOAD, "--db", "junk.txt"), "junk.txt is neither"),
     (("show", 1, "--db", "none.db"), "no records at none.db: there is no such file"),

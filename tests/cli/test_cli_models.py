@@ -160,6 +160,14 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
         (("run", "net.onnx", "--input", "x"), "expected NAME=FILE.npy"),
         (("run", "net.onnx"), "inputs are missing: x (float32 ("),
         (("run", "net.onnx", "--input", f"x={__file__}"), "expected numbers as numpy.save writes"),
+        (
+            ("run", "net.onnx", "--input", "x=one.npz"),
+            "an archive, of numpy.savez, with x; expected",
+        ),
+        (
+            ("run", "net.onnx", "--input", "x=bad.npy"),
+            "the input 'x' has the shape (1, 3, 12, 12), which (8, 17) does not fit",
+        ),
         (("show", "net.onnx", "--as", "asm"), "expected one of graph, groups"),
         (("show", "12", "--as", "graph"), "expected one of schedule"),
         (("show", "net.onnx", "--json"), "--json and --workload are of a record"),
@@ -180,6 +188,8 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
     ],
 )
 def test_mistakes(cli: Cli, net, arguments: tuple[str, ...], message: str) -> None:
+    np.save("bad.npy", np.ones((8, 17), "f4"))
+    np.savez("one.npz", x=np.ones((1, 3, 12, 12), "f4"))
     done = cli(*arguments)
     assert done.status == 1
     assert message in done.err

@@ -100,7 +100,7 @@ def test_a_model_without_constants_has_no_weights(tmp_path):
     x, y = graph.var("x", (4, 6)), graph.var("y", (6, 5))
     made = graph.build(graph.module(main=graph.function([x, y], op.matmul(x, y))))
     done = made.export(tmp_path)
-    assert done.weights is None
+    assert (done.weights, done.paths) == (None, (done.object, done.header, done.cmake))
     text = done.header.read_text()
     assert "int run(" in text
     assert "weights" not in text

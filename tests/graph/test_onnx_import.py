@@ -57,12 +57,29 @@ def test_open_sizes_are_named():
         from_onnx(proto)
     mod = from_onnx(proto, shapes={"x": (4, 3)})
     assert mod["main"].params[0].type.shape == (4, 3)
-    with pytest.raises(graph.Unsupported, match=r"shapes gives \(4, 5\)"):
+    with pytest.raises(graph.Unsupported, match=r"\(batch, 3\), which \(4, 5\) does not"):
         from_onnx(proto, shapes={"x": (4, 5)})
     with pytest.raises(graph.Unsupported, match="no input is named 'z'"):
         from_onnx(proto, shapes={"x": (4, 3), "z": (1,)})
     with pytest.raises(graph.Unsupported, match=r"given the shape \('n', 3\); expected numbers"):
         from_onnx(proto, shapes={"x": ("n", 3)})
+
+
+@pytest.mark.parametrize("second", [(2, 4), (1, 4)])
+def test_a_symbol_has_one_size(second):
+    """Also where the sizes would broadcast."""
+    add = helper.make_node("Add", ["a", "b"], ["y"])
+    inputs = [info("a", ["n", 4]), info("b", ["n", 4])]
+    proto = model([add], inputs, [info("y", ["n", 4])])
+    shapes = {"a": (3, 4), "b": second}
+    told = f"the size n is 3 of the input 'a' and {second[0]} of the input 'b'"
+    for read in (from_onnx, graph.skeleton):
+        with pytest.raises(graph.Unsupported, match=told):
+            read(proto, shapes)
+    assert from_onnx(proto, {"a": (3, 4), "b": (3, 4)})["main"].params[1].type.shape == (3, 4)
+    square = model([relu()], [info("x", ["n", "n"])], [info("y", ["n", "n"])])
+    with pytest.raises(graph.Unsupported, match="the size n is 3 of the input 'x' and 4 of"):
+        from_onnx(square, {"x": (3, 4)})
 
 
 def test_function_bodies_stand_in_for_missing_operators(rng):

@@ -25,7 +25,7 @@ from autosched.graph.onnx_import.scope import (
     tensors,
     title,
 )
-from autosched.graph.onnx_import.tensors import Tensors, input_type
+from autosched.graph.onnx_import.tensors import Tensors, input_types
 from autosched.graph.onnx_import.upgrade import upgraded
 
 if TYPE_CHECKING:
@@ -50,11 +50,7 @@ class Reader:
         params: list[Var] = []
         infos = [i for i in graph.input if i.name not in scope.values]
         names_in = [i.name for i in infos]
-        wrong = [n for n in shapes if n not in names_in]
-        if wrong:
-            raise Unsupported(f"no input is named {wrong[0]!r}; there are {', '.join(names_in)}")
-        for info in infos:
-            t = input_type(info, shapes.get(info.name), self.bounds)
+        for info, t in zip(infos, input_types(infos, shapes, self.bounds), strict=True):
             v = Var(identifier(info.name), t)
             # What has no elements is known.
             empty = t.elements == 0

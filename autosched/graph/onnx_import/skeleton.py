@@ -24,7 +24,7 @@ from autosched.graph.fold import SMALL
 from autosched.graph.ir import Array
 from autosched.graph.onnx_import.files import BOUNDS, MALFORMED, Bounds, ModelLike, load
 from autosched.graph.onnx_import.reader import Reader
-from autosched.graph.onnx_import.tensors import READ, Tensors, check_shape, input_type
+from autosched.graph.onnx_import.tensors import READ, Tensors, check_shape, input_types
 from autosched.tir.module import IRModule
 
 if TYPE_CHECKING:
@@ -150,11 +150,7 @@ def _fix_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
     """Put numbers in the place of open sizes. Raises Unsupported where one stays open."""
     constants = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constants]
-    names = [i.name for i in inputs]
-    if wrong := [n for n in shapes if n not in names]:
-        raise Unsupported(f"no input is named {wrong[0]!r}; there are {', '.join(names)}")
-    for info in inputs:
-        found = input_type(info, shapes.get(info.name), BOUNDS)
+    for info, found in zip(inputs, input_types(inputs, shapes, BOUNDS), strict=True):
         sizes = info.type.tensor_type.shape
         del sizes.dim[:]
         for n in found.known:

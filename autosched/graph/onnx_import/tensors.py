@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,33 @@ def check_shape(shape: Sequence[Any], where: str, bounds: Bounds) -> None:
             )
 
 
-def input_type(
+def input_types(
+    infos: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]], bounds: Bounds
+) -> list[TensorType]:
+    """The types of inputs, whose shapes may be given from outside, by name. Raises Unsupported
+    where a size is open, or one symbol is given two sizes."""
+    names = [i.name for i in infos]
+    if wrong := [n for n in shapes if n not in names]:
+        raise Unsupported(f"no input is named {wrong[0]!r}; there are {', '.join(names)}")
+    types = [_input_type(i, shapes.get(i.name), bounds) for i in infos]
+    _check_symbols(infos, types)
+    return types
+
+
+def _check_symbols(infos: Sequence[onnx.ValueInfoProto], types: Sequence[TensorType]) -> None:
+    """Raises Unsupported for a symbol with two sizes."""
+    seen: dict[str, tuple[int, str]] = {}
+    for info, t in zip(infos, types, strict=True):
+        for d, n in zip(info.type.tensor_type.shape.dim, t.known, strict=False):
+            size, name = seen.setdefault(d.dim_param, (int(n), info.name))
+            if d.dim_param and size != n:
+                raise Unsupported(
+                    f"the size {d.dim_param} is {size} of the input {name!r} and {n} of the input "
+                    f"{info.name!r}; expected one number for it"
+                )
+
+
+def _input_type(
     info: onnx.ValueInfoProto, given: Sequence[int] | None, bounds: Bounds
 ) -> TensorType:
     """The type of an input whose shape may be given from outside. Raises Unsupported where a size
@@ -140,7 +166,8 @@ def input_type(
         len(given) != len(declared)
         or any(isinstance(d, int) and d != n for d, n in zip(declared, given, strict=True))
     ):
-        raise Unsupported(f"{where} has the shape {tuple(declared)}; shapes gives {tuple(given)}")
+        found = ", ".join(map(str, declared))
+        raise Unsupported(f"{where} has the shape ({found}), which {tuple(given)} does not fit")
     if not all(isinstance(n, (int, np.integer)) for n in given):
         raise Unsupported(f"{where} is given the shape {tuple(given)}; expected numbers")
     shape = tuple(int(n) for n in given)

@@ -99,7 +99,8 @@ def test_only_imported_records(holding):
     assert str(e.value).splitlines() == [
         f"no valid record of workload w0 on target {TARGET!r}, device {DEVICE!r}",
         "3 records: 2 ok, 1 build_error",
-        "2 ok, but imported: these count once a job here has measured them",
+        "2 ok, but imported: these count once they are measured here, as `autosched records "
+        "verify` does for those of this machine",
         "first error: it broke",
     ]
 
