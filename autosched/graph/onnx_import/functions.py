@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import tensor_type
 from autosched.graph.onnx_import import microsoft
-from autosched.graph.onnx_import.scope import Listed, Scope, Value
+from autosched.graph.onnx_import.attention import INSTEAD, Call
+from autosched.graph.onnx_import.scope import Listed, Scope, Value, operator_name
 from autosched.graph.onnx_import.tensors import type_proto
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def inlined(
     depth: int,
 ) -> Sequence[Value | None]:
     """The results of a function body; None for those that it does not compute."""
-    body = _body(reader, node, args, scope)
+    body = _body(reader, node, args, names, scope)
     if body is None:
         if node.domain in ("", "ai.onnx"):
             raise Unsupported("this operator is not supported")
@@ -57,7 +58,7 @@ def inlined(
     declared = {*body.attribute, *(a.name for a in body.attribute_proto)}
     unknown = [n for n, a in given.items() if n not in declared and (a.i or a.f or a.s)]
     if unknown and node.domain == microsoft.DOMAIN:
-        raise Unsupported(f"attribute {unknown[0]} is not supported")
+        raise Unsupported(f"attribute {unknown[0]} is not supported; {INSTEAD}")
     values = {n: a for n, a in zip(body.input, args, strict=False) if a is not None}
     inner = Scope(
         reader.bounds,
@@ -79,13 +80,19 @@ def inlined(
 
 
 def _body(
-    reader: Reader, node: onnx.NodeProto, args: Sequence[Value | None], scope: Scope
+    reader: Reader,
+    node: onnx.NodeProto,
+    args: Sequence[Value | None],
+    names: Sequence[str],
+    scope: Scope,
 ) -> onnx.FunctionProto | None:
     from onnx import FunctionProto, defs
 
     own = reader.functions.get((node.domain, node.op_type))
-    if own is not None or node.domain == microsoft.DOMAIN:
-        return own or microsoft.body(node.op_type)
+    known = node.domain == microsoft.DOMAIN or operator_name(node) in microsoft.OWN_DOMAIN
+    if own is not None or known:
+        attrs = {a.name: reader.tensors.attribute(a) for a in node.attribute}
+        return own or microsoft.body(node.op_type, Call(args, attrs, names))
     version = scope.opsets.get(node.domain or "", 1)
     try:
         schema: Any = defs.get_schema(node.op_type, version, node.domain)
@@ -97,11 +104,21 @@ def _body(
     if schema.has_context_dependent_function:
         types = [_type(a) for a in args]
         text = schema.get_context_dependent_function(
-            node.SerializeToString(), [t.SerializeToString() for t in types]
+            _present(node, args).SerializeToString(), [t.SerializeToString() for t in types]
         )
         made: FunctionProto = FunctionProto.FromString(text)
         return made
     return None
+
+
+def _present(node: onnx.NodeProto, args: Sequence[Value | None]) -> onnx.NodeProto:
+    """A node that names no input which a call around it leaves out."""
+    from onnx import NodeProto
+
+    out = NodeProto()
+    out.CopyFrom(node)
+    out.input[:] = [n if a is not None else "" for n, a in zip(node.input, args, strict=False)]
+    return out
 
 
 def _type(value: Value | None) -> onnx.TypeProto:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from autosched.graph.onnx_import import attention
+from autosched.graph.onnx_import.attention import Call
+
 if TYPE_CHECKING:
     import onnx
 
 DOMAIN = "com.microsoft"
 BODIES = """
 BiasGelu (x, b) => (y) { s = Add(x, b) y = Gelu(s) }
+BiasSplitGelu (x, b) => (y) {
+    s = Add(x, b) h, g = Split <axis = -1, num_outputs = 2> (s) t = Gelu(g) y = Mul(h, t) }
 DequantizeLinear <axis> (x, s, z) => (y) {
     y = DequantizeLinear <axis: int = @axis> (x, s, z) }
 DynamicQuantizeMatMul (a, b, bs, bz, bias) => (y) {
@@ -51,22 +56,70 @@ QuantizeLinear <axis> (x, s, z) => (y) {
 QuickGelu <alpha: float = 1.702> (x) => (y) {
     a = Constant <value_float: float = @alpha> () t = CastLike(a, x)
     s = Mul(x, t) g = Sigmoid(s) y = Mul(x, g) }
+SimplifiedLayerNormalization <axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1>
+    (x, gamma) => (y, inv) {
+    y = RMSNormalization <axis: int = @axis, epsilon: float = @epsilon,
+                          stash_type: int = @stash_type> (x, gamma) }
 SkipLayerNormalization <epsilon> (x, skip, gamma, beta, bias) => (y, mean, inv, s) {
     s = Sum(x, skip, bias)
     y, mean, inv = LayerNormalization <axis: int = -1, epsilon: float = @epsilon>
                                       (s, gamma, beta) }
+SkipSimplifiedLayerNormalization <epsilon: float = 1e-12> (x, skip, gamma, bias)
+    => (y, mean, inv, s) {
+    s = Sum(x, skip, bias)
+    y = RMSNormalization <axis: int = -1, epsilon: float = @epsilon> (s, gamma) }
 """
 """Function bodies as ONNX writes them. What a call leaves out is left out of Sum as well."""
 
 
-@lru_cache(maxsize=64)
-def body(name: str) -> onnx.FunctionProto | None:
-    """The function body of an operator; None where there is none here."""
-    from onnx import parser
+OWN_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
+"""What onnxruntime writes in ONNX's domain, though it is none of its operators."""
 
+
+def body(name: str, call: Call) -> onnx.FunctionProto | None:
+    """The function body of a call of an operator; None where there is none here. Raises
+    Unsupported for a form that has none."""
+    if name in FORMS:
+        return _parsed(FORMS[name](call))
     for text in BODIES.strip().split("}\n"):
         if text.split(maxsplit=1)[0] == name:
-            head = f'<domain: "{DOMAIN}", opset_import: ["" : 21]>\n'
-            made: onnx.FunctionProto = parser.parse_function(f"{head}{text.rstrip(' }')} }}")
-            return made
+            return _parsed(f"{text.rstrip(' }')} }}")
     return None
+
+
+def _embedding(call: Call) -> str:
+    """Rows of tables by words, positions and segments, added and normalised; the second result
+    is the number of words that the mask keeps."""
+    batch, rows = call.shape(0, "input_ids", 2)
+    text, terms = "words = Gather(w, ids)\n", ["words"]
+    if call.given(8):
+        text += "places = Gather(p, at)\n"
+    else:
+        text += "begin = Constant <value_ints = [0]> ()\n"
+        text += f"end = Constant <value_ints = [{rows}]> () places = Slice(p, begin, end)\n"
+    if call.given(1):
+        text, terms = text + "kinds = Gather(t, segments)\n", ["words", "kinds"]
+    text += f"total = Sum({', '.join([*terms, 'places'])})\n"
+    text += "y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (total, gamma, beta)\n"
+    if call.given(7):
+        text += "row = Constant <value_ints = [1]> () one = CastLike(row, m) kept = Equal(m, one)\n"
+        text += "number = Cast <to = 6> (kept) index = ReduceSum <keepdims = 0> (number, row)\n"
+    elif call.wants(1):
+        text += f"index = Constant <value = int32[{batch}] {{{', '.join(['0'] * batch)}}}> ()\n"
+    return (
+        "EmbedLayerNormalization <epsilon: float = 1e-12, mask_index_type>"
+        f"(ids, segments, w, p, t, gamma, beta, m, at) => (y, index, total) {{\n{text}}}"
+    )
+
+
+FORMS = {**attention.FORMS, "EmbedLayerNormalization": _embedding}
+"""Function bodies that depend on the call."""
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> onnx.FunctionProto:
+    from onnx import parser
+
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : 23]>\n'
+    made: onnx.FunctionProto = parser.parse_function(head + text)
+    return made

@@ -334,7 +334,7 @@ RULES: dict[str, Callable[[Old], Upgraded | None]] = {
     "Upsample": _upsample,
     "com.microsoft.FusedConv": _fused("Conv"),
     "com.microsoft.FusedGemm": _fused("Gemm"),
-    "com.microsoft.FusedMatMul": _fused_matmul,
+    **dict.fromkeys(("com.microsoft.FusedMatMul", "com.microsoft.TransposeMatMul"), _fused_matmul),
     "com.microsoft.MatMulNBits": matmul_nbits,
     "com.microsoft.QGemm": _qgemm,
     "com.microsoft.DynamicQuantizeLSTM": _dynamic_lstm,
