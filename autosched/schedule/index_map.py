@@ -45,7 +45,9 @@ def layout_of(index_map: IndexMap, shape: Sequence[Int], what: str) -> list[list
             )
     # Where both addends of a swizzle may be turned, it is the one that no other item tells.
     told = {d for found in readings if len(found) == 1 for d in np.ravel(found[0][0])}
-    return [next((r for r in found if r[0] not in told), found[0]) for found in readings]
+    return [
+        next((r for r in found if told.isdisjoint(np.ravel(r[0]))), found[0]) for found in readings
+    ]
 
 
 def _readings(e: Expr, axes: Sequence[Var], shape: Sequence[Int]) -> list[list[Any]]:
