@@ -20,6 +20,7 @@ from autosched.tir.affine import (
     Int,
     always,
     imax,
+    recombine,
     same_int,
     sometimes,
 )
@@ -118,7 +119,7 @@ def contained(
             whole = (b.start.const <= 0) & (b.start.const + b.width >= n)
         else:
             whole = False
-        gap = a.start - b.start
+        gap = recombine(a.start - b.start)
         if gap.terms and extents is not None:
             low, high = gap.span(extents)
             first, last = b.start.span(extents)  # beyond the dimension there is nothing to hold

@@ -10,6 +10,7 @@ from autosched.schedule.recurrence import is_step, same_iteration
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Access,
+    Block,
     Buffer,
     PrimFunc,
     Site,
@@ -22,6 +23,7 @@ from autosched.tir.region import common_loops, users_of
 from autosched.tir.touch import Touch
 from autosched.tir.verify_races import never_meet
 from autosched.tir.verify_reads import by_then
+from autosched.tir.verify_writes import distinct
 
 Named = tuple[Site, Access]
 """A block and one of its accesses."""
@@ -145,6 +147,16 @@ def check_written_first(func: PrimFunc, buffers: Sequence[Buffer], what: str) ->
             )
     if shared:
         for fault in by_then(func, {buffer.name for _, _, buffer in shared}):
+            refuse(f"{what}: {fault.message}")
+
+
+def check_distinct(func: PrimFunc, block: Block, what: str) -> None:
+    """Raise ScheduleError if points of a block are not shown to write different elements: what the
+    rule `distinct` of the verifier refuses."""
+    if any(is_array(it.extent) for it in block.iters):
+        raise NotBatchable(f"{what}: whether points write different elements may differ")
+    for fault in distinct(func):
+        if fault.node is block:
             refuse(f"{what}: {fault.message}")
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from autosched.schedule.body import MAX_NODES, merged_size, rewrite_block, value_of
-from autosched.schedule.check import bare_axes, refuse, require
+from autosched.schedule.body import MAX_NODES, merged_size, rewrite_block, same_index, value_of
+from autosched.schedule.check import bare_axes, refuse, require, show
 from autosched.schedule.compute import check_inputs, written_axes
+from autosched.schedule.conflicts import check_distinct
+from autosched.schedule.inverse import point_reading
 from autosched.schedule.kinds import check_kinds
-from autosched.schedule.place import guards_of
+from autosched.schedule.place import domain_predicates, guards_of
 from autosched.schedule.reverse import check_outputs
-from autosched.tir.affine import Affine, same_int
+from autosched.tir.affine import Affine
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
     Block,
+    Predicate,
     PrimFunc,
     Site,
     map_func,
@@ -74,9 +78,10 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     """Put a consumer's expression into its producer, which then writes the consumer's result.
     (TVM reverse_compute_inline.)
 
-    Legality: both are no reductions; the block reads one producer, by its own axes, one a
-    dimension and the same for each read, over the producer's domain; nothing else reads that
-    producer; the block's other producers come before; no expression gets more than MAX_NODES nodes.
+    Legality: both are no reductions; the block reads one producer, at one element a point which
+    tells all its axes: axes by themselves, slices, tiles packed or reshaped; nothing else reads
+    that producer, which computes no more where the block does not read it; the block's other
+    producers come before; no expression gets more than MAX_NODES nodes.
 
     rewrite:
         with T.block("B"):                      with T.block("B"):
@@ -93,37 +98,67 @@ def reverse_compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     producer = source.block
     _check_pointwise(source, what)
     (dims,) = written_axes(producer, what)
-    axes: dict[Var, Affine] = {}
-    for read in (a for a in consumer.reads if a.buffer is producer.writes[0].buffer):
-        mine = bare_axes(consumer, read)
-        if mine is None or len(mine) != len(consumer.iters):
-            refuse(
-                f"{what}: it must read {read.buffer.name} by each of its axes, one a dimension",
-                consumer,
-            )
-        found = {m: Affine.of(d) for m, d in zip(mine, dims, strict=True)}
-        if axes and any(not found[m].same(axes[m]) for m in mine):
-            refuse(f"{what}: it reads {read.buffer.name} at several places", consumer)
-        axes = found
-    _check_size(producer, consumer, what)
     extents = {it.var: it.extent for it in producer.iters}
-    for it in consumer.iters:
-        (var,) = axes[it.var].variables()
-        if not same_int(it.extent, extents[var]):
-            refuse(
-                f"{what}: axis {it.var.name} has extent {it.extent}, but {producer.name} computes "
-                f"{extents[var]} along it"
-            )
+    axes, hits = _points(consumer, producer, dims, what)
+    _check_size(producer, consumer, what)
     _check_early(func, site, source, what)
     inlined = {producer.writes[0].buffer: value_of(producer, 0, dims)}
-    reads, writes, body = rewrite_block(consumer, dict(axes), extents, inlined)
+    reads, writes, body = rewrite_block(consumer, axes, extents, inlined)
     annotations = tuple(
         sorted({**dict(consumer.annotations), **dict(producer.annotations)}.items())
     )
-    merged = replace(producer, reads=reads, writes=writes, body=body, annotations=annotations)
+    values, loops = producer.values(), source.extents()
+    predicates = [
+        *producer.predicates,
+        *(Predicate(p.form.substitute(values, loops), p.bound) for p in hits),
+    ]
+    merged = replace(
+        producer,
+        reads=reads,
+        writes=writes,
+        body=body,
+        predicates=tuple(predicates),
+        annotations=annotations,
+    )
     result = replace_node(replace_node(func, consumer, ()), producer, (merged,))
+    if any(bare_axes(merged, a) is None for a in merged.writes):
+        check_distinct(result, merged, what)
     check_kinds(result, func)
     return result
+
+
+def _points(
+    consumer: Block, producer: Block, dims: Sequence[Var], what: str
+) -> tuple[dict[Var, Affine], list[Predicate]]:
+    """The consumer's axes as forms over the producer's, `dims`, which index the element that both
+    name, and over these what tells the elements that the consumer reads."""
+    buffer = producer.writes[0].buffer
+    reads = [a for a in consumer.reads if a.buffer is buffer]
+    if any(not all(map(same_index, a.indices, reads[0].indices)) for a in reads):
+        refuse(f"{what}: it reads {buffer.name} at several places", consumer)
+    extents = {it.var: it.extent for it in producer.iters}
+    domain = {it.var: it.extent for it in consumer.iters}
+    found = point_reading(reads[0], [Affine.of(d) for d in dims], domain, extents)
+    missing = [it.var.name for it in consumer.iters if it.var not in found.axes]
+    if missing or found.unused:
+        refuse(
+            f"{what}: the element of {buffer.name} that it reads does not tell "
+            f"{'axis ' + missing[0] if missing else 'by each index which point reads it'}; "
+            "expected indices that are axes, slices, packed or reshaped by digits",
+            consumer,
+        )
+    for index, d in zip(reads[0].indices, dims, strict=True):
+        if isinstance(index, Affine):
+            low, high = index.span(domain)
+            require(
+                (low >= 0) & (high < extents[d]),
+                f"{what}: it reads {buffer.name} from {show(low)} to {show(high)} where "
+                f"{producer.name} computes {show(extents[d])} along {d.name}",
+            )
+    hits = list(found.hits)
+    for it in consumer.iters:
+        hits += domain_predicates(found.axes[it.var].start, it.extent, extents)
+    return {v: i.start for v, i in found.axes.items()}, hits
 
 
 def _check_pointwise(site: Site, what: str, steps: bool = False) -> None:

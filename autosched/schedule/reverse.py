@@ -19,6 +19,7 @@ from autosched.schedule.check import (
     show,
 )
 from autosched.schedule.conflicts import check_complete_inputs, check_written_first
+from autosched.schedule.inverse import points_reading
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, full, guards_of, insert, nest
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, imax, same_int
@@ -49,13 +50,14 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     (TVM reverse_compute_at; Halide computes the producer at the consumer instead.)
 
     The block goes after its last producer in the body of `loop`. Axes that index what a producer
-    writes there visit the region written; other axes visit their whole domain. A reduction along
+    writes there, by themselves, in slices, or as digits of packed or reshaped tiles, visit what
+    they read of the region written; other axes visit their whole domain. A reduction along
     what is written, such as the sum of a row's exponentials, goes on from one iteration to the
     next.
 
     Args:
-        block: a consumer that reads by bare axes, some of them spatial, what is written below
-            `loop`.
+        block: a consumer whose indices tell which of its points read what is written below `loop`,
+            along a spatial axis at least.
         loop: a loop around a producer of the block, outside all its reduction loops.
 
     Legality: the block is the only writer of its buffers; the regions written by different
@@ -95,7 +97,7 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     _check_readers(bare, site.block, path, position, what)
     outer = {n.var: n.extent for n in path}
     ranges = _visited(site.block, below, depth, what)
-    _check_once(site.block, ranges, outer, what)
+    _check_once(site.block, ranges, path, what)
     _check_first(site.block, ranges, path, what)
     _check_reads(site.block, ranges, producers, path, outer, what)
     node = nest(site.block, ranges, guards, outer)
@@ -189,26 +191,34 @@ def _check_readers(
 
 def _visited(block: Block, below: Sequence[Site], depth: int, what: str) -> dict[Var, Interval]:
     """For each axis the interval to visit: what a producer below writes, or all."""
-    found: dict[int, list[Interval]] = {}
+    bare: dict[Var, list[Interval]] = {}
+    solved: dict[Var, list[Interval]] = {}
+    axes = {it.var: it.extent for it in block.iters}
     for producer in below:
         inner = loop_vars(producer.loops[depth:])
         values, extents = producer.block.values(), producer.extents()
+        outer = {x.var: x.extent for x in producer.loops[:depth]}
         for write in producer.block.writes:
             region = required(write, values, extents, inner)
-            for read in block.reads:
-                if read.buffer is not write.buffer:
-                    continue
+            for read in (a for a in block.reads if a.buffer is write.buffer):
                 for index, interval in zip(read.indices, region, strict=True):
                     var = index.single_var() if isinstance(index, Affine) else None
-                    if var is None:
-                        continue
-                    found.setdefault(id(var), []).append(interval)
+                    if var is not None:
+                        bare.setdefault(var, []).append(interval)
+                for var, interval in points_reading(read, region, axes, outer).axes.items():
+                    if not interval.start.is_const():
+                        solved.setdefault(var, []).append(interval)
     ranges = full(block)
-    if not any(id(it.var) in found for it in block.iters if it.kind == "spatial"):
-        refuse(f"{what}: no spatial axis of the block indexes its producer by itself", block)
+    found = {**solved, **bare}
+    if not any(it.var in found for it in block.iters if it.kind == "spatial"):
+        refuse(
+            f"{what}: the indices by which the block reads what one iteration of the loop writes "
+            "tell none of its spatial axes; expected axes, slices, and packed or reshaped tiles "
+            "that are written whole"
+        )
     for it in block.iters:
-        if id(it.var) in found:
-            ranges[it.var] = _smallest(found[id(it.var)], it, what)
+        if it.var in found:
+            ranges[it.var] = _smallest(found[it.var], it, what)
     return ranges
 
 
@@ -223,8 +233,9 @@ def _smallest(intervals: Sequence[Interval], it: Iter, what: str) -> Interval:
     )
 
 
-def _check_once(block: Block, ranges: dict[Var, Interval], outer: Extents, what: str) -> None:
+def _check_once(block: Block, ranges: dict[Var, Interval], path: Sequence[For], what: str) -> None:
     """Iterations of the loops outside visit different points, and together all of them."""
+    outer: Extents = {n.var: n.extent for n in path}
     forms, extents = [], dict(outer)
     inside = [Var(it.var.name) for it in block.iters]
     for var, it in zip(inside, block.iters, strict=True):
@@ -232,8 +243,8 @@ def _check_once(block: Block, ranges: dict[Var, Interval], outer: Extents, what:
         forms.append(ranges[it.var].start + Affine.of(var))
     require(
         injective(forms, list(extents), extents),
-        f"{what}: different iterations of the loops outside write overlapping regions, so that "
-        f"the block would run more than once; choose a loop further out",
+        f"{what}: different iterations of the loops outside write what the same points of the "
+        f"block read, so that it would run more than once; {_advice(path)}",
     )
     for it, form in zip(block.iters, forms, strict=True):
         low, high = form.span(extents)
@@ -254,6 +265,15 @@ def _check_once(block: Block, ranges: dict[Var, Interval], outer: Extents, what:
         full if known else full & injective(forms, list(extents), extents),
         f"{what}: only some points of the block would be visited: a loop outside moves two axes of "
         "the block at once, or leaves gaps; choose a loop further out",
+    )
+
+
+def _advice(path: Sequence[For]) -> str:
+    if len(path) > 1:
+        return "choose a loop further out"
+    return (
+        f"split loop {path[0].var.name} so that one iteration writes all that a point of the block "
+        "reads and whole runs of them"
     )
 
 

@@ -54,7 +54,7 @@ CASES: dict[str, Case] = OF_LOOPS | {
     "reverse window": (
         padded_conv,
         lambda s: s.reverse_compute_at(s.get_block("conv"), loops(s, "pad")[0]),
-        "no spatial axis of the block indexes its producer by itself",
+        "tell none of its spatial axes",
     ),
     "reverse padding": (
         padded_after,
