@@ -6,6 +6,7 @@ They are functions here and methods there, so that the class stays readable.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from autosched.checks import shown
@@ -32,9 +33,12 @@ from autosched.schedule import rolling as _rolling
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped, text_of
 from autosched.schedule.index_map import IndexMap, layout_of
+from autosched.schedule.intrin_axes import ways
 from autosched.schedule.layout import Layout
+from autosched.schedule.tensorize import accumulates_in_init, intrin_name
 from autosched.schedule.trace import Decision
-from autosched.tir.nodes import site_of
+from autosched.tir.intrin import TensorIntrin
+from autosched.tir.nodes import kind_vars, site_of
 
 if TYPE_CHECKING:
     from autosched.schedule.schedule import Schedule
@@ -66,6 +70,8 @@ ABSENT = {
 
 MOST_FACTORS = 64
 """Of one loop: no extent of 64 bits has more that are not 1."""
+MOST_TRIED = 64
+"""Ways to take axes of a block for those of an intrinsic."""
 
 
 def get_output_blocks(sch: Schedule) -> tuple[BlockRV, ...]:
@@ -165,6 +171,67 @@ def transform_block_layout(
     dims = sch._value(index_map)
     sch.func = block_layout.transform_block_layout(sch.func, sch._block(block), dims)
     sch._record("transform_block_layout", (block, index_map))
+
+
+def auto_tensorize(
+    sch: Schedule, block: BlockRV | str, intrin: TensorIntrin | str
+) -> tuple[LoopRV, ...]:
+    """Find which axes of a block are those of an intrinsic, tile them by its extents, and let it
+    do the tiles: split, reorder, decompose_reduction for a function, tensorize, which are the steps
+    of the trace. (TVM get_auto_tensorize_mapping_info, and what is done with it.)
+
+    Args:
+        intrin: a registered intrinsic, or its name.
+
+    The block computes what the intrinsic's meaning does, up to the names and the order of its axes
+    and operands. A loop of the meaning is taken for the last serial loop that is an axis of the
+    same kind by itself, moves through the same operands, and whose extent is a multiple. Of
+    several ways the first that `tensorize` takes.
+
+    Returns the loops around the intrinsic, outermost first. Raises ScheduleError, and changes
+    nothing, where there is no such way.
+    """
+    found = TensorIntrin.get(intrin_name(intrin, "auto_tensorize"))
+    site = site_of(sch.func, sch._block(block))
+    assert isinstance(block, BlockRV)  # `blocks_by_name`
+    what = f"auto_tensorize({site.block.name}) as {found.name}"
+    refusal: ScheduleError | None = None
+    for chosen in islice(ways(site, found, what), MOST_TRIED):
+        try:
+            _tiled(sch.copy(), block, chosen, found)
+        except ScheduleError as e:
+            refusal = refusal or e
+            continue
+        return _tiled(sch, block, chosen, found)
+    if refusal is None:
+        raise ScheduleError(f"{what}: two loops of its meaning are one loop of the block")
+    raise ScheduleError(f"auto_tensorize: {refusal}") from refusal
+
+
+def _tiled(
+    sch: Schedule, block: BlockRV, chosen: Sequence[int], intrin: TensorIntrin
+) -> tuple[LoopRV, ...]:
+    """Tile the loops `chosen`, one for each of the meaning's, and tensorize the tiles."""
+    outer: list[LoopRV] = []
+    inner: dict[int, LoopRV] = {}
+    for n, loop in enumerate(sch.get_loops(block)):
+        size = int(intrin.loops[chosen.index(n)].extent) if n in chosen else 1
+        if n not in chosen:
+            outer.append(loop)
+        elif sch.get(loop).extent == size:
+            inner[n] = loop
+        else:
+            around, inner[n] = sch.split(loop, [None, size])
+            outer.append(around)
+    nest = [inner[n] for n in chosen]
+    if len(outer) + len(nest) > 1:
+        sch.reorder(*outer, *nest)
+    if accumulates_in_init(sch.get(block), intrin):
+        reduced = kind_vars(sch.get(block), "reduce")
+        first = next((x for x in outer if sch._loop(x) in reduced), nest[0])
+        sch.decompose_reduction(block, first)
+    sch.tensorize(nest[0], intrin)
+    return tuple(outer)
 
 
 # -- random choices

@@ -82,6 +82,7 @@ class Schedule(Recorder):
     reindex = more.reindex
     rolling_buffer = more.rolling_buffer
     transform_block_layout = more.transform_block_layout
+    auto_tensorize = more.auto_tensorize
     sample_perfect_tile = more.sample_perfect_tile
     sample_categorical = more.sample_categorical
     sample_compute_location = more.sample_compute_location

@@ -12,7 +12,7 @@ from autosched.schedule.implement import implemented
 from autosched.tir.annotations import UNTENSORIZED
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, TensorIntrin, match
-from autosched.tir.nodes import Node, PrimFunc, path_to, replace_node, site_of, sites
+from autosched.tir.nodes import Block, Node, PrimFunc, path_to, replace_node, site_of, sites
 
 
 def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
@@ -67,6 +67,13 @@ def tensorize(func: PrimFunc, place: str | Var, intrin: str) -> PrimFunc:
     for loop in reversed(nest):
         node = with_annotations(replace(loop, body=(node,)), {KEY: intrin})
     return replace_node(func, nest[0], (node,))
+
+
+def accumulates_in_init(block: Block, intrin: TensorIntrin) -> bool:
+    """Whether a function would accumulate in what the block initialises itself: decompose_reduction
+    comes before."""
+    by_function = isinstance(intrin.implementation, PrimFunc)
+    return by_function and block.reducer is not None and block.init
 
 
 def intrin_name(intrin: TensorIntrin | str, what: str) -> str:

@@ -7,6 +7,7 @@ func = te.create_prim_func([A, B, C])
 s = te.create_schedule(C.op)
 """
 
+from autosched.te.absent import ABSENT as _ABSENT
 from autosched.te.compute import compute
 from autosched.te.extern import call_extern, extern
 from autosched.te.intrinsics import (
@@ -198,3 +199,9 @@ __all__ = [
     "var",
     "wrap_index",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What to do without a name of TVM. Raises AttributeError."""
+    why = f": {_ABSENT[name]}" if name in _ABSENT else "; docs/tvm.md maps the names of TVM"
+    raise AttributeError(f"autosched.te has no {name}{why}", name=name)

@@ -54,6 +54,9 @@ def test_every_name_on_the_page_exists() -> None:
     assert commands <= set(COMMANDS)
     with pytest.raises(AttributeError, match=r"has no MeasureInput; docs/tvm.md says"):
         words.MeasureInput  # noqa: B018
+    with pytest.raises(AttributeError, match=r"te has no decl_tensor_intrin: .*TensorIntrin.reg"):
+        te.decl_tensor_intrin  # noqa: B018
+    assert not hasattr(te, "hybrid")
 
 
 def test_tasks_and_keys() -> None:

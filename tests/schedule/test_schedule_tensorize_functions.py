@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from tensor_programs import dot_matmul
 
 import autosched as at
+from autosched import te
 from autosched.errors import CodegenError, ScheduleError
 from autosched.schedule import Schedule
 from autosched.script import parse_func
@@ -132,3 +137,95 @@ def main({PARAMS}):
 """
     with pytest.raises(CodegenError, match="implemented by a function"):
         at.build(parse_func(text), target="llvm")
+
+
+def compiled(func: PrimFunc, *inputs: np.ndarray) -> np.ndarray:
+    out = np.full(func.params[-1].shape, 7, np.int32)
+    at.build(func, target="llvm")(*inputs, out)
+    return out
+
+
+def test_axes_of_any_name_and_order_are_mapped() -> None:
+    a, b = te.placeholder((16, 8), "int32", "a"), te.placeholder((12, 16), "int32", "b")
+    r = te.reduce_axis((0, 16), "r")
+    c = te.compute((8, 12), lambda m, n: te.sum(b[n, r] * a[r, m], axis=r), name="c")
+    func = te.create_prim_func([b, a, c])
+    sch = Schedule(func)
+    loops = sch.auto_tensorize("c", NAME)
+    assert [sch.get(x).extent for x in loops] == [2, 3, 2]
+    assert [s.op for s in sch.trace.steps[2:]] == [
+        *("split", "split", "split", "reorder", "decompose_reduction", "tensorize"),
+    ]
+    again = Schedule(func)
+    again.replay(sch.trace)
+    assert again.func.same(sch.func)
+    sch.parallel(loops[0])
+    rng = np.random.default_rng(2)
+    x, y = (rng.integers(-99, 99, p.shape).astype(np.int32) for p in func.params[:2])
+    np.testing.assert_array_equal(compiled(sch.func, x, y), (x @ y).T)
+
+
+def test_of_axes_that_fit_the_last_are_mapped() -> None:
+    image, kernel = (
+        te.placeholder((6, 10, 8), "int32", "image"),
+        te.placeholder((3, 3, 8, 4), "int32", "kernel"),
+    )
+    p, q, s = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 3), "q"), te.reduce_axis((0, 8), "s")
+    conv = te.compute(
+        (4, 8, 4),
+        lambda y, x, c: te.sum(image[y + p, x + q, s] * kernel[p, q, s, c], axis=[p, q, s]),
+        name="conv",
+    )
+    sch = Schedule(te.create_prim_func([image, kernel, conv]))
+    intrin = at.TensorIntrin.get(NAME)
+    assert [sch.get(x).extent for x in sch.auto_tensorize("conv", intrin)] == [4, 2, 3, 3]
+    rng = np.random.default_rng(3)
+    x, w = (rng.integers(-9, 9, b.shape).astype(np.int32) for b in sch.func.params[:2])
+    expected = sum(x[i : i + 4, j : j + 8] @ w[i, j] for i in range(3) for j in range(3))
+    np.testing.assert_array_equal(compiled(sch.func, x, w), expected)
+
+
+def test_a_machine_instruction_is_mapped_where_its_operands_lie_so() -> None:
+    name = "dot_16x4_u8s8s32_vnni"
+    sch = Schedule(dot_matmul(name, 12, 32, 8))
+    with pytest.raises(ScheduleError, match="elements of B do not lie in memory as those of B"):
+        sch.auto_tensorize("C", name)
+    sch.cache_read("C", 1, "global", [[1, 16], [0, 4], [1, 1, 16], [0, 1, 4]])
+    assert [sch.get(x).extent for x in sch.auto_tensorize("C", name)] == [12, 2, 2]
+
+
+def summed(n: int, m: int, body: Callable[..., Any]) -> PrimFunc:
+    a = te.placeholder((n, 16), "int32", "a")
+    r = te.reduce_axis((0, 16), "r")
+    c = te.compute((n, m), lambda i, j: te.sum(body(a[i, r], a[j, r]), axis=r), name="c")
+    return te.create_prim_func([a, c])
+
+
+@pytest.mark.parametrize(
+    ("func", "message"),
+    [
+        (summed(8, 4, lambda x, y: x + y), r"expected a block of sum of slot0 \* slot1 .* found"),
+        (summed(10, 4, lambda x, y: x * y), "no loop stands for i: .* i of 10 is spatial, moving"),
+        (summed(8, 4, lambda x, y: x * x), "j of 4 is spatial, moving through C"),
+    ],
+)
+def test_what_cannot_be_mapped_is_left_as_it_was(func: PrimFunc, message: str) -> None:
+    sch = Schedule(func)
+    block = sch.get_block("c")
+    with pytest.raises(ScheduleError, match=f"(?s)auto_tensorize.c. as {NAME}: .*{message}"):
+        sch.auto_tensorize(block, NAME)
+    assert sch.func.same(func)
+    assert len(sch.trace.steps) == 1
+
+
+def test_a_meaning_of_te_accumulates() -> None:
+    a, b = te.placeholder((4, 8), "int32", "a"), te.placeholder((8, 4), "int32", "b")
+    k = te.reduce_axis((0, 8), "k")
+    c = te.compute((4, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    meaning = te.create_prim_func([a, b, c])
+    made = at.TensorIntrin.register("tile_by_te", meaning, IMPLEMENTATION)
+    with pytest.raises(ScheduleError, match="another c than its meaning, which accumulates in"):
+        at.TensorIntrin.register("never", meaning, meaning)
+    sch = Schedule(matmul(n=12))
+    sch.auto_tensorize("R", made)
+    assert "turn" in sch.func.script()

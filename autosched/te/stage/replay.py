@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from autosched.checks import shown
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, LoopRV, Schedule
+from autosched.schedule.tensorize import accumulates_in_init
 from autosched.te.prim_func import translate
 from autosched.te.stage.nest import Fuse, LoopCall, Split, names
 from autosched.te.stage.schedule import CacheRead, CacheWrite, RFactor, StageSchedule
@@ -22,7 +23,7 @@ from autosched.te.stage.thread import ThreadAxis
 from autosched.te.tensor import ComputeOp, IterVar, PlaceholderOp, ScanOp, Tensor
 from autosched.tir.annotations import HINTS, KEYS
 from autosched.tir.intrin import TensorIntrin
-from autosched.tir.nodes import PrimFunc, sites
+from autosched.tir.nodes import sites
 
 _ORDER = {"tensorize": 0, "unroll": 1, "parallel": 2, "vectorize": 2}
 """A vectorised loop may only have unrolled loops below it, so those come first."""
@@ -259,8 +260,7 @@ class _Replay:
             if mark.intrin is None:
                 continue
             block = self.sch.get(self.blocks[stage])
-            by_function = isinstance(TensorIntrin.get(mark.intrin).implementation, PrimFunc)
-            if by_function and block.reducer is not None and block.init:
+            if accumulates_in_init(block, TensorIntrin.get(mark.intrin)):
                 leaves = stage.nest.leaves
                 first = next(a for a in leaves if a is axis or a.kind == "reduce")
                 with _blame(f"s[{stage.name}].tensorize({axis.name})"):
