@@ -151,6 +151,26 @@ def test_scan(given, rng):
     assert "Scan" not in list(operators(mod["main"].body))
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_a_loop_of_no_turn_scans_has_the_shape_that_its_body_declares(known):
+    """A sum over the first i columns, whose number no type says."""
+    nodes = [
+        node("Unsqueeze", ["i", "zero"], ["end"]),
+        node("Slice", ["x", "zero", "end", "one"], ["p"]),
+        node("ReduceSum", ["p"], ["y"], keepdims=0),
+        node("Identity", ["c"], ["c2"]),
+    ]
+    ends = {"zero": np.array([0]), "one": np.array([1])}
+    given = [info("i", [], "int64"), info("c", [], "bool")]
+    body = part("body", nodes, given, [info("c2", [], "bool"), info("y", [])], ends)
+    ins = [info("x", [2, 3]), *([] if known else [info("n", [], "int64")])]
+    weights = {"n": np.int64(0)} if known else {}
+    proto = model([node("Loop", ["n", ""], ["ys"], body=body)], ins, [any_shape("ys")], weights)
+    x = np.arange(6, dtype=F).reshape(2, 3)
+    runs = [[x]] if known else [[x, np.int64(0)], [x, np.int64(3)]]
+    run_both(proto, runs, [[np.zeros(0, F)], [np.array([0, 3, 8], F)]][: len(runs)])
+
+
 def test_a_scan_over_inputs_of_different_lengths_is_refused():
     inner = part("body", [node("Add", ["a", "b"], ["y"])], [info(n, [3]) for n in "ab"],
                  [info("y", [3])])  # fmt: skip

@@ -195,3 +195,15 @@ def test_pieces_count_as_nodes():
     proto = model(nodes, [info("x", [10**6, 1])], [info("y", None)])
     with pytest.raises(graph.Unsupported, match="more than 100000 nodes"):
         graph.from_onnx(proto)
+
+
+def test_the_body_of_a_map_reads_values_around_it(rng):
+    body = helper.make_graph([node("Add", "e w", "r")], "body", [info("e", [2])], [info("r", [2])])
+    nodes = [
+        node("SplitToSequence", "x", "s", axis=0, keepdims=0),
+        node("SequenceMap", "s", "t", body=body),
+        node("ConcatFromSequence", "t", "y", axis=0, new_axis=1),
+    ]
+    mod = graph.from_onnx(model(nodes, [info("x", [3, 2]), info("w", [2])], [info("y", [3, 2])]))
+    x, w = rng.standard_normal((3, 2)).astype("f4"), rng.standard_normal(2).astype("f4")
+    np.testing.assert_array_equal(graph.evaluate(mod, "main", x, w), x + w)

@@ -10,7 +10,7 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.ir import tensor_type
 from autosched.graph.onnx_import import microsoft
 from autosched.graph.onnx_import.attention import INSTEAD, Call
-from autosched.graph.onnx_import.scope import Listed, Scope, Value, operator_name
+from autosched.graph.onnx_import.scope import Listed, Scope, Value, captured, operator_name
 from autosched.graph.onnx_import.tensors import type_proto
 
 if TYPE_CHECKING:
@@ -59,10 +59,12 @@ def inlined(
     unknown = [n for n, a in given.items() if n not in declared and (a.i or a.f or a.s)]
     if unknown and node.domain == microsoft.DOMAIN:
         raise Unsupported(f"attribute {unknown[0]} is not supported; {INSTEAD}")
+    # A graph that is an attribute stands in the body: what it reads from around is known there.
+    around = {n: a for n in captured(node) for a in [scope.find(n)] if a is not None}
     values = {n: a for n, a in zip(body.input, args, strict=False) if a is not None}
     inner = Scope(
         reader.bounds,
-        values=values,
+        values={**around, **values},
         bindings=scope.bindings,
         opsets=opsets(body.opset_import),
         absent=frozenset(body.input) - values.keys(),

@@ -31,6 +31,7 @@ from autosched.graph.onnx_import.scope import (
     operator_name,
     tensors,
 )
+from autosched.graph.onnx_import.tensors import declared_type
 from autosched.graph.onnx_import.upgrade import upgraded
 from autosched.graph.types import ANY, TensorType, Type
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 Args = Sequence["Atom | None"]
 Given = Sequence["Value | None"]
+Parts = tuple[tuple[tuple[int, ...] | None, str], ...]
 
 
 def repeated(
@@ -61,7 +63,7 @@ def repeated(
         turns = _known_turns(given)
         if turns is None:
             raise Unsupported("it carries a sequence, and how often it runs is not known")
-        return _unrolled(reader, graph, given, turns, None, scope, depth)
+        return _unrolled(reader, graph, given, turns, (), scope, depth)
     args = tensors(given)
     if name == "Loop":
         count, go = TensorType((), "int64"), TensorType((), "bool")
@@ -96,28 +98,33 @@ def repeated(
             types[n] = ANY
     closure = Function(identifier(graph.name or "body"), tuple(params),
                        Body(tuple(inner.bindings), results))  # fmt: skip
+    scanned = len(results) - len(after) - (name == "Loop")
+    parts = _parts(results[len(results) - scanned :], graph.output[len(results) - scanned :])
     if name == "Loop":
         turns = _turns(args, closure, inner.bindings)
         if turns is not None:
-            return _unrolled(reader, graph, args, turns, closure, scope, depth)
-        return _bound_loop(scope, closure, [*args, None, None][:2], args[2:], names)
+            return _unrolled(reader, graph, args, turns, parts, scope, depth)
+        return _bound_loop(scope, closure, [*args, None, None][:2], args[2:], names, parts)
     steps = _steps(args[states:], axes)
     if steps is not None:
-        return _as_loop(scope, closure, args, attrs, steps, names)
+        return _as_loop(scope, closure, args, attrs, steps, names, parts)
     f = Var(closure.name, closure.type)
     scope.bindings.append(Binding((f,), closure))
-    parts = _parts(closure.body.results[states:])
     call = Call(name, (f, *args), tuple(sorted({**attrs, "parts": parts}.items())))
     return scope.bind(call, names)
 
 
 def _bound_loop(
-    scope: Scope, closure: Function, before: Args, states: Args, names: Sequence[str]
+    scope: Scope,
+    closure: Function,
+    before: Args,
+    states: Args,
+    names: Sequence[str],
+    parts: Parts,
 ) -> Sequence[Atom]:
     """The results of a Loop over a function."""
     f = Var(closure.name, closure.type)
     scope.bindings.append(Binding((f,), closure))
-    parts = _parts(closure.body.results[1 + len(states) :])
     attrs: tuple[tuple[str, Any], ...] = (("parts", parts),) if parts else ()
     turns, go = _known_turns(before), before[1]
     if turns is not None and _stays(closure) and (go is None or isinstance(go, Const)):
@@ -125,11 +132,14 @@ def _bound_loop(
     return scope.bind(Call("Loop", (*before, f, *states), attrs), names)
 
 
-def _parts(scanned: Sequence[Atom]) -> tuple[tuple[tuple[int, ...] | None, str], ...]:
-    """Shape and dtype of what is scanned in a turn, so that the result of no turn has one."""
-    out = []
-    for a in scanned:
+def _parts(scanned: Sequence[Atom], declared: Sequence[onnx.ValueInfoProto]) -> Parts:
+    """Shape and dtype of what is scanned in a turn, so that the result of no turn has one: as they
+    follow, or as the body declares them."""
+    out: list[tuple[tuple[int, ...] | None, str]] = []
+    for a, info in zip(scanned, declared, strict=True):
         t = type_of(a)
+        if not isinstance(t, TensorType) or not t.is_static:
+            t = declared_type(info) or t
         static = isinstance(t, TensorType) and t.is_static
         shape = tuple(int(n) for n in t.known) if static else None  # type: ignore[union-attr]
         out.append((shape, t.dtype if isinstance(t, TensorType) else ""))
@@ -171,12 +181,12 @@ def _unrolled(
     graph: onnx.GraphProto,
     args: Given,
     turns: int,
-    closure: Function | None,
+    parts: Parts,
     scope: Scope,
     depth: int,
 ) -> Sequence[Value]:
-    """The results of a Loop, its turns one after the other; `closure` is one turn where there is a
-    type for each state."""
+    """The results of a Loop, its turns one after the other; `parts` are known where there is a type
+    for each state."""
     states = list(args[2:])
     if any(a is None for a in states):
         raise Unsupported("a state has no initial value")
@@ -199,14 +209,13 @@ def _unrolled(
         if not go.value.any():
             break
     out = [a for a in states if a is not None]
-    parts = () if closure is None else _parts(closure.body.results[1 + len(states) :])
     return [*out, *_stacked(scope, scanned, parts)]
 
 
 def _stacked(
     scope: Scope,
     scanned: Sequence[list[Atom]],
-    parts: Sequence[tuple[tuple[int, ...] | None, str]],
+    parts: Parts,
 ) -> Sequence[Atom]:
     """What the turns give, one upon the other; `parts` are shape and dtype of one."""
     out: list[Atom] = []
@@ -242,6 +251,7 @@ def _as_loop(
     attrs: Mapping[str, Any],
     steps: int,
     names: Sequence[str],
+    parts: Parts,
 ) -> Sequence[Atom]:
     """The results of a Scan as those of a Loop whose turns pick their slices: a Loop of kernels is
     one native call a turn."""
@@ -266,7 +276,7 @@ def _as_loop(
     scanned = len(closure.body.results) - states
     ends = attrs.get("scan_output_axes") or [0] * scanned
     turned = attrs.get("scan_output_directions") or [0] * scanned
-    out = list(_bound_loop(scope, made, [count, None], args[:states], names))
+    out = list(_bound_loop(scope, made, [count, None], args[:states], names, parts))
     for n, (axis, reverse) in enumerate(zip(ends, turned, strict=True), states):
         if n >= len(out):
             break

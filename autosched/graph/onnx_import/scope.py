@@ -187,6 +187,11 @@ def title(node: onnx.NodeProto, n: int) -> str:
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
     """Names that a node reads, its subgraphs included: those that they do not define."""
     yield from (name for name in node.input if name)
+    yield from captured(node)
+
+
+def captured(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that the subgraphs of a node read, and do not define."""
     stack = [(a.g, frozenset[str]()) for a in node.attribute if a.HasField("g")]
     while stack:
         graph, outer = stack.pop()

@@ -175,6 +175,17 @@ def _input_type(
     return TensorType(shape, dtype)
 
 
+def declared_type(info: onnx.ValueInfoProto) -> TensorType | None:
+    """The type that a file writes to a value; None where a size of it is open."""
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape") or any(
+        d.WhichOneof("value") != "dim_value" or d.dim_value < 0 for d in tensor.shape.dim
+    ):
+        return None
+    dtype = dtype_name(tensor.elem_type, f"the value {info.name!r}")
+    return TensorType(tuple(d.dim_value for d in tensor.shape.dim), dtype)
+
+
 def dtype_name(number: int | str, where: str) -> str:
     """The dtype that a number of ONNX's, or its name in the first opsets, stands for; of bfloat16
     float32, which has all its values. Raises Unsupported."""
