@@ -266,16 +266,19 @@ def producers(values: Sequence[Value]) -> tuple[list[Binding], list[Value]]:
 
 
 def function(
-    params: Sequence[Value], results: Value | Sequence[Value], name: str = "main"
+    params: Sequence[Value],
+    results: Value | Const | Sequence[Value | Const],
+    name: str = "main",
 ) -> Function:
     """The function of these parameters and results: with all that the results need.
 
     Raises WorkloadError where they need a variable that is no parameter, and for what is no
     value."""
     name = text("the name of a function", name, WorkloadError)
-    outs: list[Value] = [results] if isinstance(results, Value) else results  # type: ignore[assignment]
-    for what, values in (("parameters", params), ("results", outs)):
-        listed(f"{what} of {name}", values, Value, "values of the graph", WorkloadError)
+    given = [results] if isinstance(results, (Value, Const)) else results
+    listed(f"parameters of {name}", params, Value, "values of the graph", WorkloadError)
+    listed(f"results of {name}", given, (Value, Const), "values of the graph", WorkloadError)
+    outs = [Value(r) if isinstance(r, Const) else r for r in given]
     order, ends = producers(outs)
     known = {id(p.atom) for p in params}
     for v in ends:

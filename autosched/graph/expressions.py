@@ -36,6 +36,7 @@ from autosched.graph.relay_operators import OTHERS, PLAIN, RENAMED
 from autosched.graph.types import FuncType, Hole, TensorType, Type, TypeVar
 from autosched.script.limits import Budget
 from autosched.script.source import Place, Source
+from autosched.tir import dtypes
 
 BINARY: dict[type, str] = {
     ast.Add: "Add",
@@ -391,8 +392,10 @@ class ExpressionReader(AnnotationReader):
         shape = self.shape(e.args[1])
         if not isinstance(digest, str) or not isinstance(dtype, str) or shape is None:
             raise self.error(e, 'expected G.data("digest", shape, "dtype")')
-        found = self.constants.get(digest)
         t = TensorType(shape, dtype)
+        found = self.constants.get(digest)
+        if found is None and t.is_static and t.elements == 0 and dtype in dtypes.ARITHMETIC:
+            found = np.empty([int(n) for n in t.known], dtype)
         if found is None:
             return Const(t, None, digest)
         made = const(found)

@@ -27,7 +27,8 @@ from autosched.graph.ir import (
     reads,
 )
 from autosched.graph.ops.registry import python_name
-from autosched.graph.types import TensorType, tuple_text
+from autosched.graph.types import TensorType, TypeVar, tuple_text
+from autosched.tir.printer import identifier
 
 INLINE = 16
 """Elements of a constant that are written out; of a larger one the text has its digest."""
@@ -42,19 +43,23 @@ class _Printer:
     def __init__(self, function: Function) -> None:
         self.names: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
+        calls = [b.value for b in _all(function.body) if isinstance(b.value, Call)]
+        self.passed = {id(a) for v in calls if isinstance(v.callee, Global) for a in v.args}
+        """Arguments of functions of the module."""
         self.taken = {a.name for b in _all(function.body) for a in reads(b.value)
                       if isinstance(a, Global)} | {"op", "G", "T", *kwlist}  # fmt: skip
 
     def bind(self, v: Var) -> str:
-        """The name of a variable: its own, numbered where that is taken."""
+        """The name of a variable: its own as Python may have it, numbered where that is taken."""
         if id(v) not in self.names:
+            own = identifier(v.name)
             # Names are only ever taken: those of smaller numbers need not be asked for again.
-            n = self.numbers.get(v.name, 0)
-            name = f"{v.name}_{n}" if n else v.name
+            n = self.numbers.get(own, 0)
+            name = f"{own}_{n}" if n else own
             while name in self.taken:
                 n += 1
-                name = f"{v.name}_{n}"
-            self.numbers[v.name] = n
+                name = f"{own}_{n}"
+            self.numbers[own] = n
             self.taken.add(name)
             self.names[id(v)] = name
         return self.names[id(v)]
@@ -94,9 +99,12 @@ class _Printer:
             return "\n".join([f"match {self.atom(v.value)}:", *cases])
         value = self.value(v)
         names = ", ".join(map(self.bind, b.vars))
-        # How a result is stored does not follow from the call of an operator.
+        # How a result is stored does not follow from the call of an operator, nor does a type
+        # parameter that an argument has because the function is called again.
         t = b.vars[0].type if isinstance(v, Call) and isinstance(v.callee, str) else None
-        stated = f": {t}" if isinstance(t, TensorType) and t.layout else ""
+        layout = isinstance(t, TensorType) and t.layout
+        passed = isinstance(t, TypeVar) and id(b.vars[0]) in self.passed
+        stated = f": {t}" if layout or passed else ""
         return f"{names}{stated} = {value}"
 
     def block(self, body: Body, targets: Sequence[Var]) -> str:
@@ -140,9 +148,11 @@ class _Printer:
 
 
 def constant_text(c: Const) -> str:
-    """A small constant in full, a large one by its digest."""
+    """A small constant in full, a large one by its digest; so is one without elements whose shape
+    brackets do not show, which needs no array to be read."""
     numbers = c.array is not None and c.array.dtype.kind in "biuf"
-    if c.array is not None and numbers and 0 < c.array.size <= INLINE:
+    shown = c.array is not None and (c.array.size > 0 or 0 not in c.array.shape[:-1])
+    if c.array is not None and numbers and shown and c.array.size <= INLINE:
         return f'G.const({literal(c.array.tolist())}, "{c.type.dtype}")'
     return f'G.data("{c.digest}", {tuple_text(c.type.known)}, "{c.type.dtype}")'
 

@@ -27,6 +27,8 @@ LITERALS = {"bool": "bool", "int": "int32", "long": "int64", "float": "float32"}
 """Kinds of numbers without a dtype, narrow to wide, with the dtype where nothing else asks."""
 LARGEST = 10_000
 """Types inside one type."""
+DEEPEST = 90
+"""Types inside types: the text of such a type, whose brackets nest, is one that `parse` reads."""
 
 
 class Mismatch(WorkloadError):
@@ -58,11 +60,14 @@ class Unifier:
         return t
 
     def full(self, t: Type) -> Type:
-        """The type with all that has been found. Raises WorkloadError for one that is huge."""
-        return self._full(t, [LARGEST])
+        """The type with all that has been found. Raises WorkloadError for one that is huge, or
+        that nests too deeply."""
+        return self._full(t, [LARGEST], 0)
 
-    def _full(self, t: Type, left: list[int]) -> Type:
+    def _full(self, t: Type, left: list[int], depth: int) -> Type:
         t = self.resolve(t)
+        if depth > DEEPEST:
+            raise WorkloadError(f"a type nests more than {DEEPEST} deep; use a data type")
         left[0] -= 1
         if left[0] < 0:
             raise WorkloadError(f"a type has more than {LARGEST} types inside; use a data type")
@@ -71,7 +76,7 @@ class Unifier:
         if isinstance(t, Extents):
             return substituted(t, {}, self.sizes) if self.sizes else t
         inside = parts(t)
-        return with_parts(t, [self._full(x, left) for x in inside]) if inside else t
+        return with_parts(t, [self._full(x, left, depth + 1) for x in inside]) if inside else t
 
     def unify(self, a: Type, b: Type) -> None:
         """Make both equal. Raises Mismatch."""

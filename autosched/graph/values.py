@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,47 @@ SHOWN = 50
 """Constructors that the text of a value shows."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Tagged:
     """A value of a data type: the name of a constructor, and the fields."""
 
     constructor: str
     fields: tuple[Any, ...] = ()
+
+    # Lists nest deeper than Python's stack: so there is no recursion along the last fields.
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tagged):
+            return NotImplemented
+        a: Any = self
+        b: Any = other
+        while a is not b:
+            if not isinstance(a, Tagged) or not isinstance(b, Tagged):
+                return bool(a == b)
+            if a.constructor != b.constructor or a.fields[:-1] != b.fields[:-1]:
+                return False
+            if not a.fields or not b.fields:
+                return a.fields == b.fields
+            a, b = a.fields[-1], b.fields[-1]
+        return True
+
+    def __hash__(self) -> int:
+        chain: list[Any] = []
+        last: Any = self
+        while isinstance(last, Tagged) and last.fields:
+            chain += [last.constructor, last.fields[:-1]]
+            last = last.fields[-1]
+        return hash((*chain, last.constructor if isinstance(last, Tagged) else last))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        chain: list[Tagged] = []
+        last: Any = self
+        while isinstance(last, Tagged) and last.fields:
+            chain.append(last)
+            last = last.fields[-1]
+        end = last.constructor if isinstance(last, Tagged) else None
+        rows = [(t.constructor, t.fields[:-1]) for t in chain]
+        return _chained, (rows, end, None if isinstance(last, Tagged) else last)
 
     def __repr__(self) -> str:
         # Lists nest deeper than Python's stack: so the text is made without recursion.
@@ -44,6 +79,15 @@ class Tagged:
             else:
                 out.append(shown(item) if callable(item) else str(item))
         return "".join(out)
+
+
+def _chained(rows: Sequence[tuple[str, tuple[Any, ...]]], end: str | None, last: Any) -> Tagged:
+    """Values of a data type, each the last field of the one before; `end` is the constructor of the
+    last, or None where that is `last`."""
+    made: Any = last if end is None else Tagged(end)
+    for constructor, fields in reversed(rows):
+        made = Tagged(constructor, (*fields, made))
+    return made  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

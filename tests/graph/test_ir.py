@@ -201,3 +201,28 @@ def test_a_function_of_unknown_variables_is_refused():
     x, y = graph.var("x", (4,)), graph.var("y", (4,))
     with pytest.raises(WorkloadError, match="uses the variable y"):
         graph.function([x], x + y)
+
+
+@pytest.mark.parametrize("name", ["x.1", "a b", "0", "lambda", "op"])
+def test_a_variable_of_any_name_has_text_that_reads_back(name):
+    x, y = graph.var(name, (2,)), graph.var("x_1", (2,))
+    mod = graph.module(main=graph.function([x, y], x - y))
+    again = parse(mod.script())
+    assert again.same(mod)
+    assert graph.evaluate(again, "main", np.ones(2, "f4"), np.zeros(2, "f4")).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3), (0, 0)])
+def test_a_constant_without_elements_needs_no_array_to_be_read(shape):
+    mod = graph.module(main=graph.function([], graph.const(np.zeros(shape, "f4"))))
+    assert ("G.const(" in mod.script()) == (0 not in shape[:-1])
+    again = parse(mod.script())
+    assert again.same(mod)
+    assert graph.evaluate(again).shape == shape
+
+
+def test_a_constant_is_a_result():
+    x = graph.var("x", (2,))
+    f = graph.function([x], [x, graph.const([1.0, 2.0])])
+    found = graph.build(graph.module(main=f))(np.ones(2, "f4"))
+    assert [a.tolist() for a in found] == [[1, 1], [1, 2]]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from language import SCALAR, module, program, value
 
 from autosched import graph
 from autosched.errors import ArgumentError, ScriptError, WorkloadError
+from autosched.graph import unify
 from autosched.graph.machine import DEEPEST
 from autosched.graph.prelude import TEXT
 from autosched.graph.values import Tagged
@@ -372,3 +376,46 @@ def main(x: G.Tensor((3,), "float32")):
 """
     )
     assert mod["main"].type.results[0].shape == (12,)
+
+
+def test_functions_without_types_that_call_each_other_read_back():
+    mod = module(
+        """
+@G.function
+def a(x, n):
+    if n == 0:
+        return x
+    return b(x, n - 1)
+@G.function
+def b(x, n): return a(x + x, n)
+@G.function
+def main(): return (a(1, 3), a(1.5, 2))
+"""
+    )
+    again = parse(mod.script())
+    assert again.same(mod)
+    assert again.script() == mod.script()
+    assert value(graph.evaluate(again)) == (8, 6.0)
+
+
+def nested(deep):
+    lines = "".join(f"    t{n + 1} = (t{n}, t0)\n" for n in range(deep))
+    return f"@G.function\ndef main(t0: int32):\n{lines}    return t{deep}\n"
+
+
+def test_types_nest_as_deeply_as_text_of_them_is_read():
+    mod = module(nested(unify.DEEPEST - 1))
+    assert parse(mod.script()).same(mod)
+    with pytest.raises(ScriptError, match="a type nests more than 90 deep; use a data type"):
+        module(nested(unify.DEEPEST))
+
+
+def test_long_lists_are_compared_hashed_and_pickled():
+    a, b = graph.to_list(range(50_000)), graph.to_list(range(50_000))
+    assert a == b
+    assert hash(a) == hash(b)
+    assert pickle.loads(pickle.dumps(a)) == a
+    assert a != graph.to_list(range(49_999))
+    assert Tagged("A", (1, 2)) != Tagged("A", (0, 2))
+    assert Tagged("A", (1,)) not in (Tagged("A"), Tagged("B", (1,)), (1,))
+    assert copy.deepcopy(Tagged("A", (Tagged("B"), [1]))) == Tagged("A", (Tagged("B"), [1]))
