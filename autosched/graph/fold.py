@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +34,16 @@ BOUNDED = frozenset({
 """Host operators whose results are about as large as their arguments, whatever these say."""
 
 
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Less": np.less,
+    "LessOrEqual": np.less_equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
+}  # fmt: skip
+"""Operators on two numbers that NumPy computes as their definitions do: counters of recursion are
+computed thousands of times, each with numbers of its own."""
+COUNTED = frozenset({"int8", "int16", "int32", "int64", "uint8", "float32", "float64"})
+"""Dtypes of these numbers."""
+
+
 def constant(array: Array) -> Const:
     """A constant of the graph; nothing writes into it any more."""
     kept = np.ascontiguousarray(array).reshape(array.shape)
@@ -59,6 +69,9 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
     assert isinstance(call.callee, str)
     if call.callee in KEPT:
         return None
+    number = _number(call)
+    if number is not None:
+        return (number,)
     op = ops.find(call.callee)
     known = [a is None or (isinstance(a, Const) and a.array is not None) for a in call.args]
     if call.callee in BOUNDED and op.compute is None and all(known):
@@ -81,6 +94,20 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
         return _evaluated(call.callee, arrays, call.attrs, outputs)
     keys = tuple(None if a is None else (a.dtype.str, a.shape, a.tobytes()) for a in arrays)
     return _again(call.callee, keys, call.attrs, outputs)
+
+
+def _number(call: Call) -> Const | None:
+    """The result of one of NUMBERS on two numbers; None for another call."""
+    rule = NUMBERS.get(str(call.callee))
+    if rule is None or call.attrs or len(call.args) != 2:
+        return None
+    x, y = call.args
+    if not isinstance(x, Const) or not isinstance(y, Const) or x.type != y.type:
+        return None
+    if x.array is None or y.array is None or x.type.shape != () or x.type.dtype not in COUNTED:
+        return None
+    with np.errstate(all="ignore"):
+        return constant(np.asarray(rule(x.array, y.array)))
 
 
 def _on_host(call: Call, outputs: int, limit: int) -> tuple[Const, ...] | None:

@@ -10,7 +10,7 @@ from autosched import graph
 from autosched.errors import WorkloadError
 from autosched.graph import recursion
 from autosched.graph.ir import Function, bodies
-from autosched.graph.passes import lambda_lift
+from autosched.graph.passes import lambda_lift, lift
 from autosched.script import parse
 
 
@@ -141,3 +141,38 @@ class M:
     after = lambda_lift(before)
     assert value(graph.evaluate(after, name)) == value(graph.evaluate(before, name))
     assert parse(after.script()).same(after)
+
+
+def test_sizes_that_double_from_call_to_call_are_refused():
+    mod = parse("""
+@G.module
+class M:
+    @G.function
+    def f(x: G.Tensor((n,), "int32"), k: int32) -> int32:
+        return op.reduce_sum(x, keepdims=0) if k == 0 else f(op.concat(x, x, axis=0), k - 1)
+    @G.function
+    def main(k: int32):
+        return f(G.const([1, 2]), k)
+""")
+    assert graph.evaluate(mod, "main", 3) == 24
+    with pytest.raises(
+        WorkloadError, match=r"f is called with more than \d+ types; its types grow"
+    ):
+        lambda_lift(mod)
+
+
+def test_a_continuation_that_grows_is_copied_a_few_times():
+    mod = parse("""
+@G.module
+class M:
+    @G.function
+    def go(n: int32, k: G.Fn[[int32], int32]) -> int32:
+        return k(1) if n == 0 else go(n - 1, lambda r: k(r * n))
+    @G.function
+    def main(n: int32):
+        return go(n, lambda x: x)
+""")
+    after = lambda_lift(mod)
+    assert len(after.graphs) < 5 * lift.DEEPEST_COPIES
+    for n in (5, 100):
+        assert graph.evaluate(after, "main", n) == graph.evaluate(mod, "main", n)

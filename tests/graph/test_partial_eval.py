@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import product
 from textwrap import indent
 
 import numpy as np
@@ -10,10 +12,13 @@ from test_language import PROGRAMS, program, value
 
 from autosched import graph
 from autosched.errors import ArgumentError
+from autosched.graph import fold, infer
 from autosched.graph import op as o
 from autosched.graph.builder import const
+from autosched.graph.infer import evaluate_operator
 from autosched.graph.ir import Binding, Body, Call, Function, Var
 from autosched.graph.passes import lambda_lift, partial_eval
+from autosched.graph.passes.partial_eval import specialise
 from autosched.graph.pattern import any, op
 from autosched.graph.types import Hole, TensorType
 from autosched.script import Limits, parse
@@ -195,3 +200,46 @@ def test_a_chain_of_50000_bindings():
 @pytest.mark.long
 def test_a_chain_of_10000_functions():
     run_functions(10_000)
+
+
+NUMBERS = {
+    "int8": (-128, 127, 3), "uint8": (0, 255, 7), "int32": (-(1 << 31), (1 << 31) - 1, 5),
+    "int64": (-(1 << 63), (1 << 63) - 1, 5), "float32": (1.5, np.nan, -np.inf, -0.0, 3e38),
+    "float64": (0.1, np.nan, 1e308), "float16": (1.5, 60000.0), "bool": (True, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_numbers_are_computed_as_arrays_are(dtype):
+    """Counters are computed without a program; their results are those of the operators."""
+    for name in fold.NUMBERS:
+        for x, y in product(NUMBERS[dtype], repeat=2):
+            a, b = np.array(x, dtype), np.array(y, dtype)
+            try:
+                (wanted,) = evaluate_operator(name, [a, b], {}, 1)
+            except graph.Unsupported:
+                with pytest.raises(graph.Unsupported):
+                    fold.folded(Call(name, (const(a), const(b))), 1)
+                continue
+            (found,) = fold.folded(Call(name, (const(a), const(b))), 1)
+            assert (found.value.dtype, found.value.shape) == (wanted.dtype, ())
+            np.testing.assert_array_equal(found.value, wanted)
+
+
+def test_a_counter_is_no_program_each_time(monkeypatch):
+    """A call that does not end is unfolded as often as any: no program may be made for each."""
+    made = []
+    monkeypatch.setattr(fold, "inference", lambda *a: made.append(a) or infer.inference(*a))
+    monkeypatch.setattr(sys.modules[specialise.__module__], "UNFOLDED", 500)
+    mod = parse("""
+@G.module
+class M:
+    @G.function
+    def up(n: int32) -> int32:
+        return up(n + 1)
+    @G.function
+    def main(n: int32) -> int32:
+        return up(0) if n > 0 else n
+""")
+    assert "up(G.const(500" in partial_eval(mod)["main"].script()
+    assert not made

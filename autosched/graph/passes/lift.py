@@ -29,6 +29,10 @@ from autosched.tir.module import GraphFunction, IRModule
 
 MOST_COPIES = 1000
 """Copies of functions for the functions, or the types, that they are called with."""
+DEEPEST_COPIES = 50
+"""Copies for functions that are made in copies: a continuation grows from call to call."""
+LARGEST = 1 << 40
+"""Elements of a tensor that a copy is made for: larger ones come of sizes that grow."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ class _Lifting:
         }
         self.made: dict[str, Function] = {}
         self.names: dict[object, str] = {}
+        self.depth: dict[str, int] = {}
+        """Of copies, and of functions made in them: the copies in which they are made."""
         self.waiting: deque[tuple[str, Template, list[Known | None]]] = deque()
 
     def start(self, main: str | None) -> None:
@@ -99,10 +105,12 @@ class _Lifting:
         where there are too many."""
         key = (name, tuple(None if k is None else k.name for k in given))
         if key not in self.names:
-            special = any(k is not None for k in given)
-            if special and len(self.names) >= MOST_COPIES:
+            depths = [1 + self.depth.get(k.name, 0) for k in given if k is not None]
+            special, depth = bool(depths), max(depths, default=self.depth.get(name, 0))
+            if special and (len(self.names) >= MOST_COPIES or depth > DEEPEST_COPIES):
                 return None
             self.names[key] = free_name(name, self.taken) if special else name
+            self.depth[self.names[key]] = depth
             self.waiting.append((self.names[key], self.templates[name], list(given)))
         return self.names[key]
 
@@ -115,12 +123,13 @@ class _Body(Copying):
         self.lifting, self.template = lifting, template
         self.functions: dict[int, Known] = {}
         self.special = False
+        self.depth = 0
         self.stays: set[int] = set()
         self.out: list[Binding] = []
 
     def whole(self, name: str, given: Sequence[Known | None]) -> Function:
         """The function with known functions in the place of some parameters."""
-        f = self.template.function
+        f, self.depth = self.template.function, self.lifting.depth.get(name, 0)
         # What a closure is about hangs on the function that it stood in.
         self.special = bool(self.template.known) or any(k is not None for k in given)
         params: list[Var] = []
@@ -188,6 +197,7 @@ class _Body(Copying):
     def lift(self, own: Var, f: Function) -> None:
         """A closure becomes a function of the module."""
         name = free_name(own.name, self.lifting.taken)
+        self.lifting.depth[name] = self.depth
         known: dict[int, Known] = {}
         inside: list[Var] = []
         outside: list[Atom] = []
@@ -291,9 +301,10 @@ def _with_types(graphs: dict[str, GraphFunction]) -> dict[str, GraphFunction]:
             if not all(map(_closed, types)):
                 names[key] = called
                 continue
-            if len(names) >= MOST_COPIES:
+            if len(names) >= MOST_COPIES or any(map(_is_huge, types)):
+                count = sum(n == called for n, _ in names)
                 raise WorkloadError(
-                    f"{called} is called with more than {MOST_COPIES} types; its types grow from "
+                    f"{called} is called with more than {count} types; its types grow from "
                     "call to call: write it with one"
                 )
             taken = {*graphs, *out, *fresh, *names.values()}
@@ -313,6 +324,12 @@ def _with_types(graphs: dict[str, GraphFunction]) -> dict[str, GraphFunction]:
         if keys:
             out[name] = _Named({n: names[key] for n, key in keys.items()}).function(f)
     return dict(reachable(IRModule({}, {**general, **out}), list(out)).graphs)
+
+
+def _is_huge(t: Type) -> bool:
+    """Whether there is a tensor inside that no memory holds."""
+    tensors = (x for x in leaves(t) if isinstance(x, TensorType) and x.is_static)
+    return any(x.elements > LARGEST for x in tensors)
 
 
 def _is_general(f: Function) -> bool:
