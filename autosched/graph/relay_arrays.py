@@ -99,9 +99,14 @@ def _full_like(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _arange(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    """Its ends are printed twice: as arguments, and as attributes."""
     if not all(isinstance(x, Const) for x in args):
         raise WorkloadError("its ends are values; read are numbers alone")
     ends = [x.value.item() for x in args if isinstance(x, Const)]
+    if len(ends) == 3:
+        same(a, **dict(zip(("start", "stop", "step"), ends, strict=True)))
+    elif any(k in a for k in ("start", "stop", "step")):
+        raise WorkloadError("start, stop and step stand beside three numbers that are arguments")
     return const(np.arange(*ends), a.get("dtype", "float32"))
 
 
@@ -153,7 +158,7 @@ ARRAYS: dict[str, tuple[str, Translate]] = {
     "repeat": ("repeats axis", _repeat),
     "reverse": ("axis", _reverse),
     "full_like": ("", _full_like),
-    "arange": ("dtype", _arange),
+    "arange": ("start stop step dtype", _arange),
     "shape_of": ("dtype", _shape_of),
     "nn.mirror_pad": ("mode pad_width", _mirror_pad),
     "gather_nd": ("batch_dims index_rank", _gather_nd),

@@ -48,6 +48,7 @@ RENAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "left_shift": ("BitShift", {}, {"direction": "LEFT"}),
     "right_shift": ("BitShift", {}, {"direction": "RIGHT"}),
     "mod": ("Mod", {}, {"fmod": 1}),
+    "trunc_mod": ("Mod", {}, {"fmod": 1}),
     "gather": ("GatherElements", {"axis": "axis"}, {}),
     "broadcast_to": ("Expand", {"shape": "shape", "dtype": ""}, {}),
     "nn.leaky_relu": ("LeakyRelu", {"alpha": "alpha"}, {"alpha": 0.25}),

@@ -143,6 +143,8 @@ OPERATORS = [
     ("reverse(%x, axis=1)", X[:, ::-1]),
     ("full_like(%n, 3)", np.full(2, 3)),
     ('arange(0, 7, 2, dtype="int32")', np.arange(0, 7, 2)),
+    ('arange(1, 7, 2, start=1, stop=7, step=2, dtype="int32")', np.arange(1, 7, 2)),
+    ("trunc_mod(%n, 3)", np.fmod(N, 3)),
     ("shape_of(%i)", np.array([1, 3, 4, 4])),
     ("nn.mirror_pad(%x, pad_width=[[1, 0], [2, 1]])", np.pad(X, ((1, 0), (2, 1)), "symmetric")),
     (
