@@ -78,7 +78,7 @@ def cache_read(
                                             C[vi, vj] += A[vi, vk] * B_packed[vj // 4, vk, vj % 4]
     """
     what = f"cache_read({block})"
-    _check_scope(scope, what)
+    check_scope(scope, what)
     site = site_of(func, block)
     old = read_buffer(site.block, buffer, what)
     readers = [site, *(site_of(func, name) for name in consumers)]
@@ -121,7 +121,8 @@ def _deepest(together: Sequence[Site], others: Sequence[Site]) -> tuple[For, ...
     return max((common_loops([*together, other]) for other in others), key=len, default=())
 
 
-def _check_scope(scope: str, what: str) -> None:
+def check_scope(scope: str, what: str) -> None:
+    """Raise ScheduleError for what is no scope of a copy."""
     if scope not in SCOPES:
         refuse(f"{what}: no scope {scope!r}; expected one of {', '.join(SCOPES)}")
 
@@ -199,7 +200,7 @@ def cache_write(
                                             C[v0] = C_local[v0]
     """
     what = f"cache_write({block})"
-    _check_scope(scope, what)
+    check_scope(scope, what)
     site = site_of(func, block)
     chosen = _chosen(site.block, index, what)
     if is_step(site.block):

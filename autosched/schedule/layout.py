@@ -158,7 +158,7 @@ def packing(buffer: Buffer, layout: Layout | None, what: str) -> Packing:
     """The layout of a buffer (None: its own). Refuses one that loses part of an index."""
     rank = len(buffer.shape)
     if layout is not None:
-        _check_list(layout, what)
+        check_list(layout, what)
     items = range(rank) if layout is None else layout
     out = Packing(buffer.shape, tuple(_piece(item, buffer, what) for item in items))
     groups = out.groups()
@@ -217,7 +217,8 @@ def _check_turns(packed: Packing, what: str) -> None:
             )
 
 
-def _check_list(layout: object, what: str) -> None:
+def check_list(layout: object, what: str) -> None:
+    """Raise ScheduleError for what is no list of dimensions."""
     if not isinstance(layout, (tuple, list)):
         refuse(
             f"{what}: a layout is a list of dimensions, such as [0, [1, 4]], or a function of the "
@@ -297,7 +298,7 @@ def transform_layout(
         )
     if old.align:
         refuse(f"{what}: {old.name} has strides of its own; do storage_align afterwards")
-    _check_list(layout, what)
+    check_list(layout, what)
     if any(_fuses_by_candidate(d) for d in layout):
         raise NotBatchable(f"{what}: digits of fused dimensions differ by candidate")
     dims = packing(old, layout, what)

@@ -30,6 +30,7 @@ from autosched.schedule import (
 from autosched.schedule import pad_read as _pad_read
 from autosched.schedule import reindex as _reindex
 from autosched.schedule import rolling as _rolling
+from autosched.schedule.cache import read_buffer
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import BlockRV, LoopRV, index_of, mapped, text_of
 from autosched.schedule.index_map import IndexMap, layout_of
@@ -56,6 +57,8 @@ MORE = frozenset(
         "pad_read",
         "cache_index",
         "reindex",
+        "reindex_cache_read",
+        "reindex_cache_write",
         "rolling_buffer",
         "transform_block_layout",
     }
@@ -148,6 +151,55 @@ def reindex(sch: Schedule, block: BlockRV | str, buffer: Sequence[str | int] | s
     chosen = mapped(buffer, plain)
     sch.func, name = _reindex.reindex(sch.func, sch._block(block), chosen)
     (b,) = sch._out("reindex", (block, chosen), [name])
+    return b
+
+
+def reindex_cache_read(
+    sch: Schedule,
+    block: BlockRV | str,
+    buffer_index: int | str,
+    scope: str,
+    index_map: Layout | IndexMap,
+) -> BlockRV:
+    """Read through a copy indexed by a map of the axes; see `reindex.reindex_cache_read`.
+    `buffer_index`: of the read, or its buffer."""
+    what = "reindex_cache_read"
+    if isinstance(buffer_index, str):
+        reads = sch.get(block).reads
+        old = read_buffer(sch.get(block), buffer_index, what)
+        buffer_index = next(n for n, a in enumerate(reads) if a.buffer is old)
+    return _reindex_cache(sch, block, "read", index_of(buffer_index, what), scope, index_map)
+
+
+def reindex_cache_write(
+    sch: Schedule,
+    block: BlockRV | str,
+    buffer_index: int | str,
+    scope: str,
+    index_map: Layout | IndexMap,
+) -> BlockRV:
+    """Write through a copy indexed by a map of the axes; see `reindex.reindex_cache_write`.
+    `buffer_index`: of the write, or its buffer."""
+    index = sch._written(block, buffer_index, "reindex_cache_write")
+    return _reindex_cache(sch, block, "write", index, scope, index_map)
+
+
+def _reindex_cache(
+    sch: Schedule,
+    block: BlockRV | str,
+    kind: str,
+    index: int,
+    scope: str,
+    index_map: Layout | IndexMap,
+) -> BlockRV:
+    what = f"reindex_cache_{kind}"
+    where = text_of(scope, f"{what}: scope")
+    if callable(index_map):
+        index_map = layout_of(index_map, tuple(it.extent for it in sch.get(block).iters), what)
+    dims = sch._value(index_map)
+    primitive = _reindex.reindex_cache_read if kind == "read" else _reindex.reindex_cache_write
+    sch.func, name = primitive(sch.func, sch._block(block), index, where, dims)
+    (b,) = sch._out(what, (block, index, where, index_map), [name])
     return b
 
 

@@ -80,6 +80,8 @@ class Schedule(Recorder):
     pad_read = more.pad_read
     cache_index = more.cache_index
     reindex = more.reindex
+    reindex_cache_read = more.reindex_cache_read
+    reindex_cache_write = more.reindex_cache_write
     rolling_buffer = more.rolling_buffer
     transform_block_layout = more.transform_block_layout
     auto_tensorize = more.auto_tensorize

@@ -384,6 +384,8 @@ _schedule_door("rolling_buffer", lambda s, b, c: (s.rolling_buffer, b, 0))
 _schedule_door("merge", lambda s, b, c: (s.merge, s.get_loops(b)[0], s.get_loops(c)[0]))
 _schedule_door("cache_index", lambda s, b, c: (s.cache_index, "C", "local"))
 _schedule_door("reindex", lambda s, b, c: (s.reindex, b, ("read", 0)))
+for n in ("reindex_cache_read", "reindex_cache_write"):
+    _schedule_door(n, lambda s, b, c, n=n: (getattr(s, n), b, 0, "local", [1, 0]))
 _schedule_door(
     "transform_block_layout",
     lambda s, b, c: (s.transform_block_layout, b, lambda i, j: (j, i)),

@@ -9,6 +9,7 @@ from schedule_fuzz import INTRIN, Action, Choices, drawn_block, drawn_decision, 
 from autosched.errors import ScheduleError
 from autosched.schedule import LoopRV, Schedule
 from autosched.schedule.pad_read import chosen
+from autosched.tir.affine import Affine
 from autosched.tir.intrin import TensorIntrin
 from autosched.tir.nodes import sites
 
@@ -33,6 +34,19 @@ def _reindex(sch: Schedule, c: Choices) -> None:
     block = drawn_block(sch, c)
     reads = len(sch.get(block).reads)
     sch.reindex(block, c.of([*(("read", n) for n in range(reads)), ("write", 0)]))
+
+
+def _reindex_cache(sch: Schedule, c: Choices) -> None:
+    block = drawn_block(sch, c)
+    first = [i for a in sch.get(block).reads[:1] for i in a.indices if isinstance(i, Affine)]
+    used = {v for i in first for v in i.variables()}
+    axes = [n for n, it in enumerate(sch.get(block).iters) if it.var in used]
+    turned: list[Any] = [[axes[0], 2], *axes[:0:-1], [axes[0], 1, 2]] if axes else []
+    if c.next(2):
+        sch.reindex_cache_read(block, 0, c.of(["global", "local"]), turned)
+    else:
+        rank = len(sch.get(block).writes[0].buffer.shape)
+        sch.reindex_cache_write(block, 0, "global", list(range(rank))[::-1])
 
 
 def _cache_index(sch: Schedule, c: Choices) -> None:
@@ -151,6 +165,7 @@ MORE: tuple[Action, ...] = (
     _merge,
     _partition,
     _reindex,
+    _reindex_cache,
     _cache_index,
     _block_layout,
     _reorder_axes,

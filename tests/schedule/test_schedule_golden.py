@@ -321,6 +321,11 @@ def reindex(s: Schedule) -> None:
     s.reindex("C", ("write", 0))
 
 
+def reindex_cache(s: Schedule) -> None:
+    s.reindex_cache_read("C", 0, "local", lambda i, j, k: (k, i, j // 3, j % 3))
+    s.reindex_cache_write("C", "C", "local", lambda i, j, k: (j, i))
+
+
 def transform_block_layout(s: Schedule) -> None:
     s.transform_block_layout("C", lambda i, j, k: (i * 6 + j, k // 2, k % 2))
 
@@ -410,6 +415,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "rolling_buffer": (padded_conv(), rolling_buffer),
     "cache_index": (grouped(), cache_index),
     "reindex": (grouped(), reindex),
+    "reindex_cache": (grouped(), reindex_cache),
     "transform_block_layout": (matmul(4, 6, 4), transform_block_layout),
     "rows": (softmax(), rows),
     "rows_reverse": (softmax(), rows_reverse),
