@@ -32,6 +32,7 @@ from autosched.te.tensor import (
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
+from autosched.tir.height import nodes
 from autosched.tir.reducers import known_name
 
 Element = Callable[..., Expr]
@@ -154,7 +155,7 @@ def _is_one(e: Expr) -> bool:
 
 def _distinct(body: Expr, depends: set[int], wrt: Tensor) -> list[TensorRead]:
     found: list[TensorRead] = []
-    for e in ex.walk(body):
+    for e in nodes(body):
         if (
             isinstance(e, TensorRead)
             and dtypes.is_float(e.dtype)

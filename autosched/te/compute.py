@@ -25,6 +25,7 @@ from autosched.te.tensor import (
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
+from autosched.tir.height import nodes
 from autosched.tir.size_atoms import SizeVar
 
 
@@ -200,7 +201,7 @@ def _check_axes(
             )
         taken.add(a.name)
     for root in body:
-        for e in ex.walk(root):
+        for e in nodes(root):
             if isinstance(e, Reduce):
                 raise TensorExprError(
                     f"compute {label} uses the reduction {e!r} inside an expression; a reduction "

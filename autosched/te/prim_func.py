@@ -30,7 +30,7 @@ from autosched.tir.affine import Affine, Int, is_zero
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.faults import Fault, Rule
 from autosched.tir.from_expr import from_expr
-from autosched.tir.height import MAX_HEIGHT, height
+from autosched.tir.height import MAX_HEIGHT, MAX_SIZE, height, size
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
 
 
@@ -293,6 +293,12 @@ class _Nests:
                     f"the expression of {label} nests {height(e)} deep; at most "
                     f"{MAX_HEIGHT} levels are taken, so sum long lists in several "
                     "computations, or by te.sum"
+                )
+            if size(e) > MAX_SIZE:
+                raise TensorExprError(
+                    f"the expression of {label} has {size(e):.0e} nodes where each part is written "
+                    f"out as often as it is used; at most {MAX_SIZE} are taken, so compute what is "
+                    "used several times in a te.compute of its own"
                 )
         extents = {i.var: i.extent for i in iters}
         reader = _Reader(values, extents, self.buffers, step)

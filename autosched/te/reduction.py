@@ -12,6 +12,7 @@ from autosched.te.intrinsics import if_then_else
 from autosched.te.tensor import IterVar, TensorRead, check_name
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, ExprLike, Var
+from autosched.tir.height import nodes
 from autosched.tir.nodes import Reducer
 from autosched.tir.reducers import KNOWN, check_identity, known_name, known_reducer
 
@@ -90,7 +91,7 @@ def make_reduce(
                 f"{reducer.name} reduces bfloat16, which loses a sum's small terms; reduce in "
                 "float32, by .astype('float32'), and convert the result"
             )
-        inner = next((x for x in ex.walk(e) if isinstance(x, Reduce)), None)
+        inner = next((x for x in nodes(e) if isinstance(x, Reduce)), None)
         if inner is not None:
             raise TensorExprError(
                 f"{reducer.name} reduces {inner!r}, which is a reduction; "
@@ -121,7 +122,7 @@ def _initial(
                 f"init of {reducer.name} is {begin!r} of dtype {begin.dtype}; expected {e.dtype}, "
                 "the dtype of what is reduced: convert it with .astype(...)"
             )
-        used = next((x for x in ex.walk(begin) if any(x is a for a in axes)), None)
+        used = next((x for x in nodes(begin) if any(x is a for a in axes)), None)
         if used is not None:
             raise TensorExprError(
                 f"init of {reducer.name} depends on the reduced axis {used!r}; expected a value "
@@ -269,7 +270,7 @@ def _canonical(reducer: Reducer) -> Reducer:
     """`reducer` checked; one of the known reducers where it is that one, whatever its name."""
     variables = {*reducer.lhs, *reducer.rhs}
     for e in reducer.combine:
-        for x in ex.walk(e):
+        for x in nodes(e):
             if isinstance(x, (TensorRead, Reduce)) or (isinstance(x, Var) and x not in variables):
                 raise TensorExprError(
                     f"reducer {reducer.name} uses {x!r}, which is none of its operands"

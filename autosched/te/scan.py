@@ -22,9 +22,9 @@ from autosched.te.tensor import (
     check_tag,
 )
 from autosched.tir import dtypes
-from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, always
 from autosched.tir.from_expr import from_expr
+from autosched.tir.height import nodes
 
 
 def scan(
@@ -228,7 +228,7 @@ class _Steps:
                 f"must be the step, of extent {self.steps}"
             )
         for root in self.op.body:
-            for e in ex.walk(root):
+            for e in nodes(root):
                 if isinstance(e, TensorRead):
                     if any(e.tensor is s for s in self.states):
                         self.check_state(e)

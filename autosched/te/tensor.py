@@ -20,6 +20,7 @@ from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import sometimes
 from autosched.tir.expr import Expr, ExprLike
+from autosched.tir.height import nodes
 from autosched.tir.nodes import Reducer
 from autosched.tir.routine import Routine
 from autosched.tir.size import Size
@@ -105,7 +106,7 @@ class ComputeOp(Kept):
         """Every tensor that is read, once, in order of first appearance."""
         seen: dict[int, Tensor] = {}
         for body in self.body:
-            for e in ex.walk(body):
+            for e in nodes(body):
                 if isinstance(e, TensorRead):
                     seen.setdefault(id(e.tensor), e.tensor)
         return list(seen.values())
@@ -327,7 +328,7 @@ class TensorSlice(ex.Operators):
 def _depends(e: Expr | TensorSlice) -> bool:
     """Whether a value depends on an axis."""
     parts = e.indices if isinstance(e, TensorSlice) else (e,)
-    return any(isinstance(x, IterVar) for part in parts for x in ex.walk(part))
+    return any(isinstance(x, IterVar) for part in parts for x in nodes(part))
 
 
 def broadcast(shapes: Sequence[tuple[Extent, ...]], names: Sequence[str]) -> tuple[Extent, ...]:

@@ -275,3 +275,17 @@ def test_a_nest_is_no_deeper_than_a_script() -> None:
     axes = [te.reduce_axis((0, 1)) for _ in range(37)]
     with pytest.raises(TensorExprError, match="reduces 37 axes; expected at most 36"):
         te.sum(te.const(1.0), axis=axes)
+
+
+def test_shared_parts_are_counted_as_often_as_they_are_used() -> None:
+    """Sixty steps that use the one before three times: the text would have 3 ** 60 parts."""
+
+    def steps(i: te.IterVar) -> Any:
+        e = a[i]
+        for _ in range(60):
+            e = te.select(e > 0.5, e * 0.9, e + 0.3)
+        return e
+
+    a = te.placeholder((N,), name="A")
+    with pytest.raises(TensorExprError, match=r"C has 2e.29 nodes .* a te.compute of its own"):
+        te.create_prim_func([a, one(steps)])
