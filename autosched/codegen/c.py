@@ -89,6 +89,24 @@ def _refused(op: str) -> str:
     raise CodegenError(f"plain C has no {op}: it is for one thread")
 
 
+_MATH = """
+acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf exp exp2 exp10 expm1 fabs floor
+fmod hypot log log10 log1p log2 nextafter pow rint sin sinh sqrt tan tanh trunc
+"""
+_TYPES = (
+    "bool size_t nullptr constexpr thread_local static_assert alignas alignof typeof typeof_unqual"
+)
+_RESERVED = frozenset(
+    [
+        *_TYPES.split(),
+        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+        *(f"{name}{suffix}" for name in _MATH.split() for suffix in ("", "f")),
+        *re.findall(r"\b([a-z]\w*)\(", _HELPERS + _HALF),
+    ]
+)
+"""What the text calls, and words of C from C11 to C23."""
+
+
 C = Dialect(
     name="C",
     prologue="",
@@ -128,6 +146,7 @@ C = Dialect(
     vector_name=lambda kind: kind,
     ticket="",
     fence="",
+    reserved=_RESERVED,
 )
 """Vectors are left to the compiler."""
 

@@ -196,3 +196,39 @@ def test_a_gpu_schedule_has_none() -> None:
     sch.bind(i, "threadIdx.x")
     with pytest.raises(CodegenError, match=r"bound to threadIdx\.x, which C does not have"):
         at.c_source(sch)
+
+
+TAKEN = """
+NULL NAN INFINITY INT64_MAX UINT8_MAX SIZE_MAX INT_FAST8_MIN INT32_WIDTH FP_NAN M_PI M_SQRT1_2
+HUGE_VAL MATH_ERRNO math_errhandling unix linux typeof asm nullptr constexpr uint8_t int64_t bool
+expf sqrtf fabsf inverse_sqrtf bits_of f16_load f16_store signbit memcpy
+"""
+
+
+@pytest.mark.parametrize("standard", ["c11", "gnu17"])
+def test_names_of_buffers_are_no_words_of_c(standard: str) -> None:
+    inputs = [te.placeholder((4,), "float16", name) for name in TAKEN.split()]
+
+    def body(i: Any) -> Any:
+        values = [x[i].astype("float32") for x in inputs]
+        return te.cast(sum(te.exp(v) + te.sqrt(te.abs(v)) * te.rsqrt(v) for v in values), "uint8")
+
+    source = at.c_source(te.create_prim_func([*inputs, te.compute((4,), body, name="out")]))
+    command = ["cc", f"-std={standard}", "-Wall", "-fsyntax-only", "-x", "c", "-"]
+    done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["FP_NAN", "HUGE_VALF", "MATH_ERRNO", "isless", "bits_of"])
+def test_names_of_functions_are_no_words_of_c(name: str) -> None:
+    A = te.placeholder((4,), name="A")
+    func = te.create_prim_func([A, te.compute((4,), lambda i: A[i] + 1, name="B")])
+    with pytest.raises(ArgumentError, match="cannot be a function's name"):
+        at.c_source(func, name=name)
+
+
+def test_ordinary_names_of_buffers_stay() -> None:
+    A, MAX_N, index = (te.placeholder((4,), name=n) for n in ("A", "MAX_N", "index"))
+    S0 = te.compute((4,), lambda i: A[i] + MAX_N[i] + index[i], name="S0")
+    source = at.c_source(te.create_prim_func([A, MAX_N, index, S0]))
+    assert all(f"restrict {n}" in source for n in ("A", "MAX_N", "index", "S0"))

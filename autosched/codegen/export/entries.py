@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.c_names import MACRO
 from autosched.codegen.formula import Extent, fold
 from autosched.errors import ArgumentError
 from autosched.tir import dtypes
@@ -39,11 +40,15 @@ _WORDS = """
     va_start size_t ssize_t ptrdiff_t max_align_t nullptr_t intptr_t uintptr_t intmax_t uintmax_t
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     FILE fpos_t time_t clock_t off_t div_t ldiv_t lldiv_t float_t double_t
+    fpclassify iscanonical iseqsig isfinite isgreater isgreaterequal isinf isless islessequal
+    islessgreater isnan isnormal issignaling issubnormal isunordered iszero signbit
+    bits_of float_of multiply_add multiply_addf inverse_sqrt inverse_sqrtf f16_load f16_store
+    f16_round
 """
 _RESERVED = frozenset(_WORDS.split())
 """Words of C and C++, macros and types of the headers that programs include, and the functions of
 the C library that the object itself calls."""
-_MACRO = re.compile(r"_[A-Z_]\w*|E[A-Z0-9]+|SIG[A-Z0-9]+|(U?INT\w*|SIZE|PTRDIFF)_(MIN|MAX|C)|M_\w+")
+_MACRO = re.compile(r"_[A-Z_]\w*|E[A-Z0-9]+|SIG[A-Z0-9]+|U?INT\w*_(MIN|MAX|C)")
 """Names of the C implementation, and forms of macros: error and signal numbers, limits."""
 
 
@@ -58,6 +63,7 @@ def _in_c(name: str) -> bool:
     return (
         name in _RESERVED
         or _MACRO.fullmatch(name) is not None
+        or MACRO.fullmatch(name) is not None
         or any(hasattr(library, name) for library in _libraries())
     )
 

@@ -50,6 +50,8 @@ class Dialect:
     """The number, from 0 up, that an address in global memory counts: one after the other."""
     fence: str
     """What is written before is seen before what is written after it; likewise what is read."""
+    reserved: frozenset[str] = frozenset()
+    """Words that no name of a program may be, besides those of all languages."""
     copied_lanes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Greater widths in which elements of a stored type are copied, as `copied_vector`."""
     copied_vector: str = ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
+from autosched.codegen.c_names import MACRO
 from autosched.codegen.gpu.dialect import Dialect
 from autosched.codegen.gpu.double import AHEAD
 from autosched.codegen.gpu.exprs import Exprs, Forms
@@ -37,7 +38,7 @@ class Writer:
         self.kernel, self.dialect, self.helpers, self.warp = kernel, dialect, helpers, warp
         self.lines: list[str] = []
         self.depth = 1
-        self.taken: set[str] = {*_RESERVED, *dialect.asynchronous}
+        self.taken: set[str] = {*_RESERVED, *dialect.asynchronous, *dialect.reserved}
         self.vars: dict[Var, str] = {}
         self.extents: dict[Var, Int] = {}
         self.buffers: dict[Buffer, str] = {}
@@ -70,7 +71,8 @@ class Writer:
     def fresh(self, name: str) -> str:
         """A C identifier like `name` that nothing else has."""
         base = re.sub(r"\W", "_", name) or "v"
-        base = f"v{base}" if base[0].isdigit() or base[0] == "_" else base
+        if base[0].isdigit() or base[0] == "_" or MACRO.fullmatch(base):
+            base = f"v{base}"
         out, n = base, 0
         while out in self.taken:
             n += 1
