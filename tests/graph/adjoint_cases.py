@@ -242,6 +242,7 @@ CASES = {
         ([(3, 1, 2), (2, 2, 2), (2, 2, 2)], {"hidden_size": 2, "direction": "bidirectional"}, 2)
     ],
     "GRU": [([(3, 1, 2), (1, 6, 2), (1, 6, 2)], {"hidden_size": 2}, 1)],
+    "autosched.GRU": [([(3, 1, 2), (1, 6, 2), (1, 4, 2), (1, 2, 2)], {"hidden_size": 2}, 1)],
     "LSTM": [([(3, 1, 2), (1, 8, 2), (1, 8, 2)], {"hidden_size": 2}, 3)],
     "Adjoint": [([X, X], {"of": "Tanh", "wrt": 0, "inputs": 1}, 1)],
 }

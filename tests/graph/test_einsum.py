@@ -1,4 +1,4 @@
-"""Einsum: random equations beside NumPy's, how many products are computed, sums of float16."""
+"""Einsum: random equations beside NumPy's, and how many products are computed."""
 
 from __future__ import annotations
 
@@ -79,25 +79,3 @@ def test_nothing_summed(equation: str) -> None:
     operands = [np.ones([sizes[n] for n in term], "f2") for term in terms]
     (got,) = evaluate_operator("Einsum", operands, {"equation": equation}, 1)
     assert (got.dtype, got.tolist()) == ("float16", np.einsum(equation, *operands).tolist())
-
-
-SUMS = {
-    "Einsum": ([(3, 4000), (4000, 5)], {"equation": "ij,jk->ik"}),
-    "Einsum of three": ([(3, 4000), (4000, 5), (5, 2)], {"equation": "ij,jk,kl->il"}),
-    "Gemm": ([(3, 4000), (5, 4000), (5,)], {"transB": 1, "alpha": 0.5}),
-    "MatMul": ([(3, 4000), (4000, 5)], {}),
-}
-
-
-@pytest.mark.parametrize("case", sorted(SUMS))
-def test_sums_of_float16_are_of_float32(case: str) -> None:
-    """Off by their own rounding alone."""
-    shapes, attrs = SUMS[case]
-    rng = np.random.default_rng(0)
-    values = [rng.standard_normal(shape).astype("f2") for shape in shapes]
-    inputs = [graph.var(f"x{n}", shape, "float16") for n, shape in enumerate(shapes)]
-    result = getattr(graph.op, case.split()[0].lower())(*inputs, **attrs)
-    (got,) = graph.build(graph.module(main=graph.function(inputs, result)))(*values)
-    exact = [v.astype("f8") for v in values]
-    (want,) = evaluate_operator(case.split()[0], exact, attrs, 1)
-    np.testing.assert_allclose(got, want, rtol=2**-11, atol=1e-3)

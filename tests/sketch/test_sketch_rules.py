@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,48 @@ def test_recurrences_go_apart_where_they_can() -> None:
     assert {c[0] for c in choices(large)} == {
         "step.shared.packed", "step.shared", "step.one.packed", "step.one",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_what_a_step_reduces_is_computed_once(batch: int) -> None:
+    """A product of what another product made of all columns, in one step: GRU's own order. Blocks
+    that reach over the end are at most as many again."""
+    func = gated(3, batch, 512)
+    space = generate_space(func, TARGET)
+    drawn = space.sample(np.random.default_rng(0), 16)
+    firsts = [int(np.flatnonzero(drawn.variant == v)[0]) for v, _ in drawn.groups()]
+    arrays = random_arrays(func)
+    want = run(func, arrays)
+    for schedule in [default_schedule(func, TARGET), *(
+        space.schedule(*space.candidate(drawn, row)) for row in firsts
+    )]:  # fmt: skip
+        for site in sites(schedule.func):
+            if site.block.name in ("first", "reset", "second"):
+                points = prod(int(i.extent) for i in site.block.iters)
+                assert prod(int(x.extent) for x in site.loops) <= 2 * points, site.block.name
+        for found, expected in zip(run(schedule.func, arrays), want, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def gated(steps: int, batch: int, width: int) -> PrimFunc:
+    """h[t] = x[t] + (sigmoid(h[t - 1] w) * h[t - 1]) u."""
+    x = te.placeholder((steps + 1, batch, width), "float32", "x")
+    w, u = (te.placeholder((width, width), "float32", n) for n in "wu")
+    h = te.placeholder((steps + 1, batch, width), "float32", "h")
+
+    def product(left: Any, right: Any, name: str) -> Any:
+        k = te.reduce_axis((0, width), "k")
+        return te.compute(
+            h.shape, lambda t, n, j: te.sum(left(t, n, k) * right(k, j), axis=k), name=name
+        )
+
+    first = product(lambda t, n, k: h(t - 1, n, k), w, "first")
+    reset = te.compute(h.shape, lambda t, n, j: te.sigmoid(first(t, n, j)) * h(t - 1, n, j),
+                       name="reset")  # fmt: skip
+    second = product(reset, u, "second")
+    step = te.compute(h.shape, lambda *at: x(*at) + second(*at), name="step")
+    start = te.compute((1, batch, width), lambda t, n, j: x(0, n, j), name="start")
+    return create_prim_func([x, w, u, te.scan(start, step, h, name="out")])
 
 
 def names(func: PrimFunc) -> list[str]:

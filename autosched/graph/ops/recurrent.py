@@ -8,10 +8,18 @@ from typing import Any
 from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.registry import operator
-from autosched.graph.ops.tensors import TensorLike, View, constant, parameter
+from autosched.graph.ops.tensors import (
+    TensorLike,
+    View,
+    as_dtype,
+    constant,
+    parameter,
+    widened,
+)
 from autosched.graph.ops.views import transpose
-from autosched.te.tensor import Tensor
+from autosched.te.tensor import Extent, Tensor
 
+APART = "autosched.GRU"
 Activation = Callable[[Any], Any]
 ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Any]]] = {
     "Affine": ((1.0, 0.0), lambda x, a, b: x * a + b),
@@ -30,24 +38,26 @@ ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Any]]] = {
 
 
 class Layer:
-    """All directions of a layer of `gates` gates: x (T, B, I), w (D, G H, I), r (D, G H, H),
-    b (D, 2 G H). The product with the inputs is one for all steps and directions; a step is one of
-    all directions."""
+    """All directions of a layer of `gates` gates and of H elements of a state: x (T, B, I),
+    w (D, G H, I), b (D, 2 G H). The product with the inputs is one for all steps and directions; a
+    step is one of all directions. Layers of float16 are computed in float32."""
 
     def __init__(
         self,
         x: TensorLike,
         w: TensorLike,
-        r: TensorLike,
         b: TensorLike | None,
         lengths: TensorLike | None,
         gates: int,
         backward: Sequence[bool],
+        hidden: Extent,
     ) -> None:
         self.steps, self.batch, self.width = x.shape
-        self.hidden = r.shape[2]
-        self.dtype, self.gates, self.backward = x.dtype, gates, backward
-        self.x, self.w, self.r, self.b, self.lengths = x, w, r, b, lengths
+        self.hidden = hidden
+        self.gates, self.backward, self.lengths = gates, backward, lengths
+        self.x, self.w, self.b = widened(x), w, None if b is None else widened(b)
+        self.stored = x.dtype
+        self.dtype = self.x.dtype
         self.rows = (self.steps + 1, len(backward), self.batch, self.hidden)
 
     def at(self, t: Any, d: Any) -> Any:
@@ -80,25 +90,27 @@ class Layer:
     def known(self) -> Callable[..., Any]:
         """w x, at the place that step t reads: a function of (t, d, n, gate, h)."""
         k = te.reduce_axis((0, self.width), name="k")
-        weight = parameter(self.w)
+        weight, w = parameter(self.w), widened(self.w)
         made: Tensor = te.compute(
             (self.steps, self.batch, len(self.backward), self.gates * self.hidden),
-            lambda t, n, d, m: te.sum(self.x(t, n, k) * self.w(d, m, k), axis=k),
+            lambda t, n, d, m: te.sum(self.x(t, n, k) * w(d, m, k), axis=k),
             name="known",
             attrs={} if weight is None else {"layout_free_placeholders": [weight]},
         )
         return lambda t, d, n, gate, h: made(self.at(t, d), n, d, gate * self.hidden + h)
 
-    def recurrent(self, state: Callable[..., Any], gates: Sequence[int], name: str) -> Tensor:
-        """r state, for some gates, at each place of the scan: (T + 1, D, B, gates, H)."""
+    def recurrent(
+        self, state: Callable[..., Any], r: TensorLike, gates: Sequence[int], name: str
+    ) -> Tensor:
+        """r state, for some gates of r, at each place of the scan: (T + 1, D, B, gates, H)."""
         j = te.reduce_axis((0, self.hidden), name="j")
-        first = gates[0]
-        # Gates that another stage reads too have the weight as it lies.
-        weight = parameter(self.r) if len(gates) == self.gates else None
+        first, wide = gates[0], widened(r)
+        # A weight of which another stage reads other gates stays as it lies.
+        weight = parameter(r) if r.shape[1] == len(gates) * self.hidden else None
         made: Tensor = te.compute(
             (*self.rows[:3], len(gates), self.hidden),
             lambda t, d, n, g, h: te.sum(
-                state(t, d, n, j) * self.r(d, (g + first) * self.hidden + h, j), axis=j
+                state(t, d, n, j) * wide(d, (g + first) * self.hidden + h, j), axis=j
             ),
             name=name,
             attrs={} if weight is None else {"layout_free_placeholders": [weight]},
@@ -107,7 +119,8 @@ class Layer:
 
     def start(self, initial: TensorLike | None, name: str) -> Tensor:
         """The state before the first step (D, B, H), 0 where it is left out, as the first row."""
-        given = constant(0.0, self.dtype, self.rows[1:]) if initial is None else initial
+        zero = constant(0.0, self.dtype, self.rows[1:])
+        given = zero if initial is None else widened(initial)
         made: Tensor = te.compute((1, *self.rows[1:]), lambda t, *at: given(*at), name=name)
         return made
 
@@ -125,7 +138,7 @@ class Layer:
             View(self.rows[1:], self.dtype, lambda *at, s=s: s(int(self.steps), *at), "last")
             for s in states
         ]
-        return y, *last
+        return tuple(as_dtype(e, self.stored) for e in (y, *last))
 
 
 def _directions(direction: str, count: int) -> list[bool]:
@@ -218,10 +231,10 @@ def lstm(
     turned = _directions(direction, int(w.shape[0]))
     params = clip, activation_alpha, activation_beta
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), len(turned), *params)
-    layer = Layer(x, w, r, b, lengths, 4, turned)
+    layer = Layer(x, w, b, lengths, 4, turned, r.shape[2])
     known = layer.known()
-    h, c = (te.placeholder(layer.rows, x.dtype, name) for name in "hc")
-    product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), range(4), "product")
+    h, c = (te.placeholder(layer.rows, layer.dtype, name) for name in "hc")
+    product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), r, range(4), "product")
 
     def step(t: Any, d: Any, n: Any, j: Any) -> Any:
         def gate(k: int) -> Any:
@@ -231,7 +244,7 @@ def lstm(
         def peep(k: int, cell: Any) -> Any:
             if peepholes is None:
                 return te.const(0.0, layer.dtype)
-            return peepholes(d, k * layer.hidden + j) * cell
+            return widened(peepholes)(d, k * layer.hidden + j) * cell
 
         def apply(k: int, e: Any) -> Any:
             return _function(layer, d, functions[k::3], e)
@@ -270,19 +283,67 @@ def gru(
     linear_before_reset: int = 0,
 ) -> Any:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
+    return _gru(
+        x, w, r, None, b, lengths, initial_h, activation_alpha, activation_beta, activations,
+        clip, direction, layout, linear_before_reset,
+    )  # fmt: skip
+
+
+@operator(APART)
+def gru_apart(
+    x: TensorLike,
+    w: TensorLike,
+    r: TensorLike,
+    own: TensorLike,
+    b: TensorLike | None = None,
+    lengths: TensorLike | None = None,
+    initial_h: TensorLike | None = None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> Any:
+    """GRU without linear_before_reset whose weights are apart, each in a free layout: r (D, 2 H, H)
+    of the update and reset gates, own (D, H, H) of the hidden one."""
+    return _gru(
+        x, w, r, own, b, lengths, initial_h, activation_alpha, activation_beta, activations,
+        clip, direction, layout, 0,
+    )  # fmt: skip
+
+
+def _gru(
+    x: TensorLike,
+    w: TensorLike,
+    r: TensorLike,
+    own: TensorLike | None,
+    b: TensorLike | None,
+    lengths: TensorLike | None,
+    initial_h: TensorLike | None,
+    activation_alpha: Any,
+    activation_beta: Any,
+    activations: Sequence[str] | None,
+    clip: float | None,
+    direction: str,
+    layout: int,
+    linear_before_reset: int,
+) -> Any:
     if layout:
         x, initial_h = map(_batch_inner, (x, initial_h))
     turned = _directions(direction, int(w.shape[0]))
     params = clip, activation_alpha, activation_beta
     functions = _activations(activations, ("Sigmoid", "Tanh"), len(turned), *params)
-    layer = Layer(x, w, r, b, lengths, 3, turned)
+    layer = Layer(x, w, b, lengths, 3, turned, r.shape[2])
     known = layer.known()
-    h = te.placeholder(layer.rows, x.dtype, "h")
+    h = te.placeholder(layer.rows, layer.dtype, "h")
 
     def before(t: Any, d: Any, n: Any, j: Any) -> Any:
         return h(t - 1, d, n, j)
 
-    product = layer.recurrent(before, range(3 if linear_before_reset else 2), "product")
+    product = layer.recurrent(before, r, range(3 if linear_before_reset else 2), "product")
 
     def gate(k: int, t: Any, d: Any, n: Any, j: Any) -> Any:
         both = layer.bias(d, k, j, False) + layer.bias(d, k, j, True)
@@ -294,7 +355,7 @@ def gru(
         reset = te.compute(
             layer.rows, lambda t, *at: gate(1, t, *at) * before(t, *at), name="reset"
         )
-        inner = layer.recurrent(reset, [2], "inner")
+        inner = layer.recurrent(reset, *((r, [2]) if own is None else (own, [0])), "inner")
 
     def step(t: Any, d: Any, n: Any, j: Any) -> Any:
         if inner is None:
@@ -335,10 +396,10 @@ def rnn(
     turned = _directions(direction, int(w.shape[0]))
     params = clip, activation_alpha, activation_beta
     functions = _activations(activations, ("Tanh",), len(turned), *params)
-    layer = Layer(x, w, r, b, lengths, 1, turned)
+    layer = Layer(x, w, b, lengths, 1, turned, r.shape[2])
     known = layer.known()
-    h = te.placeholder(layer.rows, x.dtype, "h")
-    product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), range(1), "product")
+    h = te.placeholder(layer.rows, layer.dtype, "h")
+    product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), r, range(1), "product")
 
     def step(t: Any, d: Any, n: Any, j: Any) -> Any:
         both = layer.bias(d, 0, j, False) + layer.bias(d, 0, j, True)

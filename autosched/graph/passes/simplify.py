@@ -4,7 +4,8 @@ Batch normalisation is a multiplication and an addition; where they, or others b
 convolution that nothing else reads, they go into its weight and bias. Instance normalisation of
 channels that were reshaped into groups, and back, is group normalisation, as exporters write it.
 Windows of transposed convolutions are filled up to multiples of their strides, so that all
-positions add up as many terms. Operators that change nothing go.
+positions add up as many terms. The gates of a GRU that are not linear before reset have weights
+apart. Operators that change nothing go.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from autosched.graph.builder import const
 from autosched.graph.fold import constant
 from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, reads
+from autosched.graph.ops.recurrent import APART
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.types import TensorType
 
@@ -36,6 +38,8 @@ def simplify(body: Body) -> Body:
     maker: dict[int, Binding] = {}
     for b in body.bindings:
         value = now.value(b.value)
+        if isinstance(value, Call):
+            value = _gru_apart(value)
         if isinstance(value, Call) and len(b.vars) == 1 and isinstance(value.callee, str):
             same = _unchanged(value, b.vars[0])
             if same is not None:
@@ -76,6 +80,18 @@ def _whole_windows(call: Call) -> Call:
     attrs["output_padding"] = tuple(e - n for e, n in zip(extra, more, strict=True))
     args = (call.args[0], constant(array), *call.args[2:])
     return Call(call.callee, args, tuple(sorted(attrs.items())))
+
+
+def _gru_apart(call: Call) -> Call:
+    """A GRU whose recurrent weight two products read, each a part of it, with one for each."""
+    weight = call.args[2] if call.callee == "GRU" and not call.attr("linear_before_reset") else None
+    if not isinstance(weight, Const) or weight.array is None:
+        return call
+    hidden = weight.array.shape[2]
+    gates, own = np.split(np.asarray(weight.value), [2 * hidden], 1)
+    args = (*call.args[:2], constant(gates), constant(own), *call.args[3:])
+    attrs = tuple((name, value) for name, value in call.attrs if name != "linear_before_reset")
+    return Call(APART, args, attrs)
 
 
 def _unchanged(call: Call, result: Var) -> Atom | None:

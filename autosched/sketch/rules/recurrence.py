@@ -17,8 +17,8 @@ from autosched.sketch.decisions import ChoiceSpec, DecisionSpec
 from autosched.sketch.rules.default import PARALLEL_COST, axis_loops
 from autosched.sketch.state import State, Verdict
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine
-from autosched.tir.nodes import Iter, inputs_of, site_of, sites
+from autosched.tir.affine import Affine, is_zero
+from autosched.tir.nodes import Buffer, Iter, inputs_of, site_of, sites
 
 ROWS = (4, 2, 1, 8)
 """Values for the rows of the axis next to the vector axis that share a register tile."""
@@ -29,6 +29,8 @@ TILE_VECTORS, COLUMN_VECTORS = (2, 1, 4), (16, 8, 4, 32, 2, 1)
 MEETING_COST = 262144.0
 """Cost (in additions) of a step under which threads meet in each only where the search says so: it
 takes some 5 us on one, and a thread that is not running while the others wait costs more."""
+MOST_ROWS = 8
+"""Of a register tile of a stage that computes all columns."""
 MAX_UNROLLED = 16
 """A longer axis is no part of a register tile."""
 
@@ -120,6 +122,7 @@ class _Nest:
         self.panels: list[BlockRV] = []
         self.unrolled: list[LoopRV] = []
         self.vectors: list[LoopRV] = []
+        self.across: list[LoopRV] = []
 
     def sketch(self) -> State | None:
         vector = self.last.vector_axis
@@ -152,10 +155,16 @@ class _Nest:
         independent = [*outer] if self.reduces else [*outer, columns]
         if all(a.extent == 1 for a in (others if self.reduces else last.spatial)):
             independent = []
-        order = [*outer, columns] if self.choice.threads == "apart" else [columns, *outer]
+        whole, shared = self.whole(), self.choice.threads == "shared"
+        first = self.choice.threads == "apart" or (whole and not shared)
+        order = [*outer, columns] if first else [columns, *outer]
         self.tile(last, [loops[id(a)] for a in last.reduce], inside, lane, order)
+        around = outer[-1] if first and outer else None
         for name in reversed(self.stages[:-1]):
-            self.place(self.blocks[name], order[-1])
+            if name in whole:
+                self.place_whole(self.blocks[name], around)
+            else:
+                self.place(self.blocks[name], order[-1])
         self.divide(time, columns, independent)
         return self.finish()
 
@@ -193,6 +202,18 @@ class _Nest:
             layout.append([dims[0], 1, self.width])
             self.panels.append(self.schedule.cache_read(block, n, "global", layout))
 
+    def whole(self) -> set[str]:
+        """Stages of which another one reduces all columns of a step, and those that these read:
+        in the tile of the last stage they would be computed for each block of its columns."""
+        found: set[str] = set()
+        for name in reversed(self.stages[:-1]):
+            made = self.blocks[name].block.writes[0].buffer
+            readers = (self.blocks[n] for n in self.stages if n != name)
+            if any(_reduces(info, made) or (info.name in found and _reads(info, made))
+                   for info in readers):  # fmt: skip
+                found.add(name)
+        return found
+
     def tile(
         self,
         info: BlockInfo,
@@ -215,19 +236,24 @@ class _Nest:
         self.unrolled += [*copies, *inside]
         self.vectors.append(lane)
 
+    def placed(self, info: BlockInfo, at: LoopRV | None) -> dict[int, LoopRV]:
+        """The loops of a stage's axes, inside `at` or else by itself in the step."""
+        schedule = self.schedule
+        block = schedule.get_block(info.name)
+        try:
+            if at is None:
+                return axis_loops(schedule, block)
+            schedule.compute_at(block, at)
+        except ScheduleError:
+            return axis_loops(schedule, block)
+        axes: list[Iter] = [*info.spatial, *info.reduce]
+        found = schedule.get_loops(block)
+        return dict(zip(map(id, axes), found[len(found) - len(axes) :], strict=True))
+
     def place(self, info: BlockInfo, at: LoopRV) -> None:
         """Compute a stage in the tile of the last one, or else by itself in the step."""
         schedule = self.schedule
-        block = schedule.get_block(info.name)
-        axes: list[Iter] = [*info.spatial, *info.reduce]
-        try:
-            schedule.compute_at(block, at)
-        except ScheduleError:
-            own = axis_loops(schedule, block)
-            loops = {id(a): own[id(a)] for a in axes}
-        else:
-            found = schedule.get_loops(block)
-            loops = dict(zip(map(id, axes), found[len(found) - len(axes) :], strict=True))
+        loops = self.placed(info, at)
         vector = info.vector_axis
         if vector is None:
             return
@@ -246,6 +272,20 @@ class _Nest:
             outer if info.reduce else [*outer, *short],
         )
 
+    def place_whole(self, info: BlockInfo, at: LoopRV | None) -> None:
+        """Compute all columns of a stage before those of the last one."""
+        loops = self.placed(info, at)
+        vector = info.vector_axis
+        if vector is None:
+            return
+        across, lane = self.schedule.split(loops[id(vector)], [None, self.width])
+        others = [loops[id(a)] for a in info.spatial if a is not vector]
+        inside = _few(self.schedule, others) if info.reduce else []
+        outer = [across, *(x for x in others if x not in inside)]
+        self.tile(info, [loops[id(a)] for a in info.reduce], inside, lane, outer)
+        if self.choice.threads == "shared":
+            self.across.append(across)
+
     def divide(self, time: LoopRV, columns: LoopRV, independent: Sequence[LoopRV]) -> None:
         """Say which loops threads divide."""
         self.parallel: list[LoopRV] = []
@@ -255,7 +295,7 @@ class _Nest:
             self.schedule.reorder(*independent, time)
             self.parallel = list(independent)
         elif self.choice.threads == "shared":
-            self.parallel = [columns]
+            self.parallel = [columns, *self.across]
 
     def finish(self) -> State:
         """Give the loops their kinds."""
@@ -273,3 +313,28 @@ class _Nest:
         handled = [*self.stages, *(schedule.get(p).name for p in self.panels)]
         name = f"{self.last.name}.{self.choice.name}"
         return self.state.advance(schedule, tuple(handled), tuple(self.specs), name)
+
+
+def _reads(info: BlockInfo, made: Buffer) -> bool:
+    """Whether a block reads a buffer."""
+    return any(r.buffer is made for r in info.block.reads)
+
+
+def _reduces(info: BlockInfo, made: Buffer) -> bool:
+    """Whether a block reduces along an index of a buffer."""
+    indices = [i for r in info.block.reads if r.buffer is made for i in r.indices]
+    over = [a.var for a in info.reduce]
+    return any(
+        not isinstance(i, Affine) or any(not is_zero(i.coefficient(v)) for v in over)
+        for i in indices
+        if over
+    )
+
+
+def _few(schedule: Schedule, loops: Sequence[LoopRV]) -> list[LoopRV]:
+    """The last of some loops that make a register tile together."""
+    count, first = 1, len(loops)
+    while first and count * int(schedule.get(loops[first - 1]).extent) <= MOST_ROWS:
+        first -= 1
+        count *= int(schedule.get(loops[first]).extent)
+    return list(loops[first:])
