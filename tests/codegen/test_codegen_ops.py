@@ -240,6 +240,19 @@ def test_mixed_widths(target: str) -> None:
     check(both(func), func, target=target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_half_for_all_lanes_is_widened_in_all_lanes(target: str) -> None:
+    """The conversion of one lane would wait for that before it, whose register it inserts into."""
+    need_halves(target, "float16")
+    a, b = (te.placeholder((n,), name=x, dtype="float16") for n, x in ((8, "a"), (64, "b")))
+    wide = te.compute(
+        (8, 64), lambda i, j: te.cast(a[i], "float32") * te.cast(b[j], "float32"), name="v"
+    )
+    made = both(te.create_prim_func([a, b, wide]))
+    check(made, made.func, target=target)
+    assert " x half> poison, half %" in generate_ir(made.func, Target(target)).ir
+
+
 def test_no_halves() -> None:
     a = te.placeholder((4,), name="a", dtype="float32")
     out = te.compute((4,), lambda i: te.cast(te.cast(a[i], "float16"), "float32"), name="out")

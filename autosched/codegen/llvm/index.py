@@ -305,6 +305,12 @@ class Indexer:
         if not ref.startswith("%"):
             return f"splat ({llvm_type} {ref})"
         t = f"<{width} x {llvm_type}>"
+        made = self.b.made_by.get(ref, "")
+        if made.startswith("fpext half ") and llvm_type == "float":
+            # Of one lane, LLVM inserts the half into a register that the conversion before it
+            # wrote, and so waits for that.
+            halves = self.splat(made.split()[2], "half", width)
+            return self.b.op(f"fpext <{width} x half> {halves} to {t}")
         one = self.b.op(f"insertelement {t} poison, {llvm_type} {ref}, i64 0")
         return self.b.op(f"shufflevector {t} {one}, {t} poison, <{width} x i32> zeroinitializer")
 
