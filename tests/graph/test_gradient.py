@@ -152,6 +152,21 @@ def test_operators_without_an_adjoint_are_refused_by_name():
             graph.gradient(f)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_gradients_at_zero_and_far_from_it(dtype):
+    at = np.array([-20, -9, -1, 0, 100, 1000], dtype)
+    wide = at.astype("f8")
+    slope = 1 / (1 + np.exp(-wide))
+    bent = np.tanh(np.logaddexp(0, wide))
+    wanted = {o.mish: bent + wide * (1 - bent**2) * slope, o.softplus: slope,
+              o.celu: np.exp(np.minimum(wide, 0)), o.elu: np.exp(np.minimum(wide, 0))}  # fmt: skip
+    x = graph.var("x", at.shape, dtype)
+    for operator, want in wanted.items():
+        (found,) = results(operator(x), [x], at)
+        rtol = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-12}[dtype]
+        np.testing.assert_allclose(found, want, rtol, 1e-7, err_msg=operator.__name__)
+
+
 def test_the_places_of_a_max_pool_do_not_matter(rng):
     x = graph.var("x", IMAGE, D)
     y, _ = o.max_pool(x, kernel_shape=(2, 2), outputs=2)

@@ -15,6 +15,16 @@ from autosched.graph.ops.tensors import TensorLike, broadcast, broadcast_shape, 
 from autosched.tir import dtypes
 from autosched.tir.expr import Expr
 
+
+def _mish(x: Expr) -> Expr:
+    """x * tanh(log(1 + exp(x))), as a quotient in exp(-|x|), which does not overflow; nor do its
+    derivatives."""
+    e = te.exp(-te.abs(x))
+    above = te.select(x < 0, e * (e + 2.0), 1.0 + 2.0 * e)
+    found: Expr = x * (above / (above + te.select(x < 0, te.const(2.0, x.dtype), 2.0 * e * e)))
+    return found
+
+
 UNARY: dict[str, Callable[[Any], Any]] = {
     "Abs": te.abs,
     "Ceil": te.ceil,
@@ -26,7 +36,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "Identity": lambda x: x,
     "IsNaN": lambda x: x != x,
     "Log": te.log,
-    "Mish": lambda x: x * te.tanh(te.log(1.0 + te.exp(x))),
+    "Mish": _mish,
     "Neg": py.neg,
     "Not": te.logical_not,
     "Reciprocal": lambda x: 1.0 / x,
@@ -308,7 +318,7 @@ _attributed("LeakyRelu", lambda x, alpha: te.select(x < 0, x * alpha, x), alpha=
 _attributed("Elu", lambda x, alpha: te.select(x < 0, (te.exp(x) - 1.0) * alpha, x), alpha=1.0)
 _attributed(
     "Celu",
-    lambda x, alpha: te.max(x, 0.0) + te.min((te.exp(x / alpha) - 1.0) * alpha, 0.0),
+    lambda x, alpha: te.select(x < 0, (te.exp(x / alpha) - 1.0) * alpha, x),
     alpha=1.0,
 )
 _attributed(
