@@ -8,7 +8,7 @@ from typing import Any
 from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.registry import operator
-from autosched.graph.ops.tensors import TensorLike, View, stage
+from autosched.graph.ops.tensors import TensorLike, View, rounded, stage, wider
 from autosched.ops.convolution import AXES
 from autosched.tir import dtypes
 
@@ -159,13 +159,8 @@ def with_bias(
 ) -> Any:
     """The convolution, its sums of float16 taken in float32, and b (M,); `free` as in
     `convolved`."""
-    half = x.dtype == "float16"
-    total = "float32" if half else x.dtype
-    out = convolved(x, w, group, window, te.const(0, x.dtype), total, free)
-    if half:
-        sums = out
-        out = stage(out.shape, lambda *at: te.cast(sums(*at), x.dtype), "half", axes=window.labels)
-    return biased(out, b, window)
+    out = convolved(x, w, group, window, te.const(0, x.dtype), wider(x.dtype), free)
+    return biased(rounded(out, x.dtype, window.labels), b, window)
 
 
 def biased(out: TensorLike, b: TensorLike | None, window: Window) -> Any:
@@ -243,7 +238,8 @@ def conv_transpose(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Any:
-    """The gradient of a convolution: w (C, M / group, window)."""
+    """The gradient of a convolution, its sums of float16 taken in float32: w (C, M / group,
+    window)."""
     rank = len(x.shape) - 2
     kernel = [int(n) for n in w.shape[2:]]
     stride = list(strides or [1] * rank)
@@ -317,10 +313,12 @@ def conv_transpose(
             places.append(place)
             window.append(k)
         ci = rc if group == 1 else co // each * depth + rc
-        term = padded(n, ci, *places) * w(ci, co if group == 1 else co % each, *window)
+        factors = padded(n, ci, *places), w(ci, co if group == 1 else co % each, *window)
+        data, weight = (te.cast(e, wider(x.dtype)) for e in factors)
+        term = data * weight
         over = [*(m for m in r if not isinstance(m, int)), rc]
         if inside:
-            term = te.if_then_else(te.all(*inside), term, te.const(0, x.dtype))
+            term = te.if_then_else(te.all(*inside), term, te.const(0, term.dtype))
         return te.sum(term, axis=over)
 
     whole = stage([x.shape[0], filters, *wide], element, "conv_transpose", free=w, axes=labels)
@@ -330,10 +328,12 @@ def conv_transpose(
     def made(n: Any, c: Any, *at: Any) -> Any:
         return whole(n, c, *(y + p if p else y for y, p in zip(at, cut, strict=True)))
 
-    if b is None:
+    if b is not None:
+        found = stage(shape, lambda n, c, *at: made(n, c, *at) + b(c), "bias", axes=labels)
+    else:
         same = not any(cut) and wide == out
-        return whole if same else View(shape, x.dtype, made, "crop")
-    return stage(shape, lambda n, c, *at: made(n, c, *at) + b(c), "bias", axes=labels)
+        found = whole if same else View(shape, whole.dtype, made, "crop")
+    return rounded(found, x.dtype, labels)
 
 
 @operator("Pad", static={1: "pads", 3: "axes"})

@@ -79,7 +79,7 @@ def _summed(
     wide = [widened(t) for t in tensors]
     factors = [_read(*pair) for pair in zip(wide, labels, strict=True)]
     made = _Contraction(extents, kept, wide[0].dtype).whole(factors)
-    return rounded(made, dtype, "einsum_end")
+    return rounded(made, dtype)
 
 
 @dataclass(frozen=True)

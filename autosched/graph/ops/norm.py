@@ -9,7 +9,16 @@ from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.reduce import REDUCTIONS, Reduction, best_index, reduced
 from autosched.graph.ops.registry import Operator, add, operator
-from autosched.graph.ops.tensors import TensorLike, broadcast, count, normal_axis, stage
+from autosched.graph.ops.tensors import (
+    TensorLike,
+    broadcast,
+    count,
+    in_wider,
+    normal_axis,
+    rounded,
+    stage,
+    widened,
+)
 
 
 def _at(indices: Sequence[Any], over: Sequence[int]) -> list[Any]:
@@ -42,7 +51,7 @@ def _softmax(name: str, end: Callable[[Any, Any, Any], Any]) -> None:
 
         return stage(x.shape, element, name.lower())
 
-    add(Operator(name, compute))
+    add(Operator(name, in_wider(compute)))
 
 
 # One division a row in place of one an element, for an error of 1.5 ulp in place of 0.5.
@@ -63,6 +72,7 @@ def hardmax(x: TensorLike, *, axis: int = -1) -> Any:
 
 
 @operator("LpNormalization")
+@in_wider
 def lp_normalization(x: TensorLike, *, axis: int = -1, p: int = 2) -> Any:
     """x over its norm along an axis; 0 where the norm is 0."""
     over = (normal_axis(axis, len(x.shape)),)
@@ -80,6 +90,7 @@ def lp_normalization(x: TensorLike, *, axis: int = -1, p: int = 2) -> Any:
 
 
 @operator("LRN")
+@in_wider
 def lrn(
     x: TensorLike, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Any:
@@ -118,6 +129,8 @@ def batch_normalization(
     """(x - mean) / sqrt(variance + epsilon) * scale + offset, by channel."""
     if not spatial:
         raise Unsupported("attribute spatial is 0; only statistics by channel are supported")
+    kind, kinds = x.dtype, (mean.dtype, variance.dtype)
+    x, scale, offset, mean, variance = map(widened, (x, scale, offset, mean, variance))
     means: tuple[Any, ...] = ()
     if training_mode:
         over = (0, *range(2, len(x.shape)))
@@ -126,9 +139,8 @@ def batch_normalization(
         centred = stage(x.shape, lambda n, c, *at: x(n, c, *at) - batch(c), "centred")
         squares = reduced(centred, over, False, REDUCTIONS["ReduceSumSquare"], "squares")
         spread = stage(squares.shape, lambda c: squares(c) * (1 / n), "batch_variance")
-        means = tuple(
-            _mixed(old, new, momentum) for old, new in ((mean, batch), (variance, spread))
-        )
+        mixed = (_mixed(old, new, momentum) for old, new in ((mean, batch), (variance, spread)))
+        means = tuple(map(rounded, mixed, kinds))
         mean, variance = batch, spread
 
     def element(n: Any, *at: Any) -> Any:
@@ -136,7 +148,7 @@ def batch_normalization(
         factor = scale(c) * te.rsqrt(variance(c) + te.const(epsilon, variance.dtype))
         return (x(n, *at) - mean(c)) * factor + offset(c)
 
-    out = stage(x.shape, element, "batch_norm")
+    out = rounded(stage(x.shape, element, "batch_norm"), kind)
     return (out, *means) if means else out
 
 
@@ -167,6 +179,10 @@ def standardized(
     return out, mean, factor
 
 
+FLOAT16 = 10
+"""ONNX's number of the element type."""
+
+
 @operator("LayerNormalization")
 def layer_normalization(
     x: TensorLike,
@@ -178,8 +194,12 @@ def layer_normalization(
     stash_type: int = 1,
     outputs: int = 1,
 ) -> Any:
-    """Normalised over the axes from `axis` on."""
+    """Normalised over the axes from `axis` on; of float16 the mean and the factor are float32, as
+    they are computed, but where `stash_type` asks for float16."""
     over = tuple(range(normal_axis(axis, len(x.shape)), len(x.shape)))
+    kind = x.dtype
+    x, scale = widened(x), widened(scale)
+    offset = None if offset is None else widened(offset)
     out, mean, factor = standardized(x, over, epsilon, "normalized")
     by = broadcast(scale, x.shape)
     plus = None if offset is None else broadcast(offset, x.shape)
@@ -188,10 +208,13 @@ def layer_normalization(
         e = out(*at) * by(*at)
         return e if plus is None else e + plus(*at)
 
-    return stage(x.shape, element, "layer_norm"), mean, factor
+    statistics = kind if stash_type == FLOAT16 else mean.dtype
+    made = rounded(stage(x.shape, element, "layer_norm"), kind)
+    return made, rounded(mean, statistics), rounded(factor, statistics)
 
 
 @operator("RMSNormalization")
+@in_wider
 def rms_normalization(
     x: TensorLike, scale: TensorLike, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
@@ -209,6 +232,7 @@ def rms_normalization(
 
 
 @operator("InstanceNormalization")
+@in_wider
 def instance_normalization(
     x: TensorLike, scale: TensorLike, offset: TensorLike, *, epsilon: float = 1e-5
 ) -> Any:
@@ -222,6 +246,7 @@ def instance_normalization(
 
 
 @operator("GroupNormalization", spatial=True)
+@in_wider
 def group_normalization(
     x: TensorLike,
     scale: TensorLike,

@@ -11,9 +11,19 @@ from typing import Any
 from autosched import te
 from autosched.errors import TensorExprError
 from autosched.graph.ops.registry import Operator, add, operator
-from autosched.graph.ops.tensors import TensorLike, broadcast, broadcast_shape, stage
+from autosched.graph.ops.tensors import TensorLike, broadcast, broadcast_shape, stage, wider
 from autosched.tir import dtypes
 from autosched.tir.expr import Expr
+
+
+def _single(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of float16 computed in float32, as intermediate values overflow or cancel."""
+
+    def compute(x: Expr, **attrs: float) -> Expr:
+        made: Expr = te.cast(function(te.cast(x, wider(x.dtype)), **attrs), x.dtype)
+        return made
+
+    return compute
 
 
 def _mish(x: Expr) -> Expr:
@@ -32,23 +42,23 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "Erf": te.erf,
     "Exp": te.exp,
     "Floor": te.floor,
-    "HardSwish": lambda x: x * te.max(te.min(x * (1 / 6) + 0.5, 1.0), 0.0),
+    "HardSwish": _single(lambda x: x * te.max(te.min(x * (1 / 6) + 0.5, 1.0), 0.0)),
     "Identity": lambda x: x,
     "IsNaN": lambda x: x != x,
     "Log": te.log,
-    "Mish": _mish,
+    "Mish": _single(_mish),
     "Neg": py.neg,
     "Not": te.logical_not,
     "Reciprocal": lambda x: 1.0 / x,
     "Relu": lambda x: te.max(x, te.const(0, x.dtype)),
     "Round": te.round,
-    "Sigmoid": te.sigmoid,
+    "Sigmoid": _single(te.sigmoid),
     "Sign": lambda x: _sign(x),
     "Sin": te.sin,
-    "Softplus": lambda x: te.max(x, 0.0) + te.log(1.0 + te.exp(-te.abs(x))),
-    "Softsign": lambda x: x / (1.0 + te.abs(x)),
+    "Softplus": _single(lambda x: te.max(x, 0.0) + te.log(1.0 + te.exp(-te.abs(x)))),
+    "Softsign": _single(lambda x: x / (1.0 + te.abs(x))),
     "Sqrt": te.sqrt,
-    "Tan": lambda x: te.sin(x) / te.cos(x),
+    "Tan": _single(lambda x: te.sin(x) / te.cos(x)),
     "Tanh": te.tanh,
 }
 
@@ -206,10 +216,11 @@ def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
 def _variadic(name: str, function: Callable[[Any, Any], Any]) -> None:
     def compute(*tensors: TensorLike) -> Any:
         def element(first: Any, *rest: Any) -> Any:
-            total = first
+            sums = name in ("Mean", "Sum")
+            total = te.cast(first, wider(first.dtype)) if sums else first
             for e in rest:
-                total = function(total, e)
-            return total / len(tensors) if name == "Mean" else total
+                total = function(total, te.cast(e, total.dtype))
+            return te.cast(total / len(tensors) if name == "Mean" else total, first.dtype)
 
         _check_dtypes(name, tensors)
         return pointwise(name.lower(), element, *tensors)
@@ -301,10 +312,11 @@ def mod(a: TensorLike, b: TensorLike, *, fmod: int = 0) -> Any:
 
 def _attributed(name: str, function: Callable[..., Any], **defaults: float) -> None:
     """A unary operator with float attributes."""
+    element = _single(function)
 
     def compute(x: TensorLike, **given: float) -> Any:
         values = {**defaults, **given}
-        return pointwise(name.lower(), lambda e: function(e, **values), x)
+        return pointwise(name.lower(), lambda e: element(e, **values), x)
 
     keywords = [
         inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in defaults.items()
@@ -359,4 +371,4 @@ def gelu(x: TensorLike, *, approximate: str = "none") -> Any:
             return e * 0.5 * (te.tanh(inner) + 1.0)
         return e * 0.5 * (te.erf(e * 0.5**0.5) + 1.0)
 
-    return pointwise("gelu", element, x)
+    return pointwise("gelu", _single(element), x)

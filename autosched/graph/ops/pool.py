@@ -8,7 +8,7 @@ from autosched import te
 from autosched.graph.ops.conv import Ints, Window
 from autosched.graph.ops.reduce import Reduction, reduced
 from autosched.graph.ops.registry import Operator, add, operator
-from autosched.graph.ops.tensors import TensorLike, row_major, stage
+from autosched.graph.ops.tensors import TensorLike, in_wider, row_major, stage
 
 
 @operator("MaxPool", spatial=True)
@@ -62,6 +62,7 @@ def _with_places(x: TensorLike, source: TensorLike, window: Window, by_columns: 
 
 
 @operator("AveragePool", spatial=True)
+@in_wider
 def average_pool(
     x: TensorLike,
     *,
@@ -113,10 +114,11 @@ def _global(name: str, rule: Reduction) -> None:
     def compute(x: TensorLike) -> Any:
         return reduced(x, tuple(range(2, len(x.shape))), True, rule, name.lower())
 
-    add(Operator(name, compute, spatial=True))
+    add(Operator(name, rule.of(compute), spatial=True))
 
 
 @operator("LpPool", spatial=True)
+@in_wider
 def lp_pool(
     x: TensorLike,
     *,
@@ -150,6 +152,7 @@ def _power(x: Any, p: float) -> Any:
 
 
 @operator("GlobalLpPool", spatial=True)
+@in_wider
 def global_lp_pool(x: TensorLike, *, p: int = 2) -> Any:
     """The norm of each channel's elements."""
     rule = Reduction(before=lambda e: _power(te.abs(e), p), after=lambda t, n: _power(t, 1 / p))

@@ -12,6 +12,7 @@ from autosched.graph.ops.tensors import (
     TensorLike,
     constant,
     count,
+    in_wider,
     is_empty,
     normal_axes,
     normal_axis,
@@ -26,6 +27,11 @@ class Reduction(NamedTuple):
     combine: Callable[..., Any] = te.sum
     before: Callable[[Any], Any] = lambda x: x
     after: Callable[[Any, int], Any] | None = None
+
+    def of(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """An operator's definition that reduces so: float16 but for maxima and minima in float32,
+        as the total may be out of its range where the result is not."""
+        return compute if self.combine in (te.max, te.min) else in_wider(compute)
 
 
 REDUCTIONS = {
@@ -70,13 +76,10 @@ def reduced(x: TensorLike, axes: Sequence[int], keepdims: bool, rule: Reduction,
     shape = [1 if d in axes else x.shape[d] for d in range(rank) if keepdims or d not in axes]
     places = {d: n if keepdims else kept.index(d) for n, d in enumerate(range(rank)) if d in kept}
 
-    # Sums and products of float16 are taken in float32.
-    half = x.dtype == "float16" and rule.combine in (te.sum, te.prod)
-
     def element(*at: Any) -> Any:
         over = {d: te.reduce_axis((0, x.shape[d]), name=f"r{d}") for d in axes}
         e = rule.before(x(*(over[d] if d in over else at[places[d]] for d in range(rank))))
-        return rule.combine(te.cast(e, "float32") if half else e, axis=list(over.values()))
+        return rule.combine(e, axis=list(over.values()))
 
     if not axes:
         return stage(x.shape, lambda *at: rule.before(x(*at)), name)
@@ -84,9 +87,6 @@ def reduced(x: TensorLike, axes: Sequence[int], keepdims: bool, rule: Reduction,
         total = constant(IDENTITIES[rule.combine](x.dtype), x.dtype, shape)
     else:
         total = stage(shape, element, name)
-    if half and total.dtype != x.dtype:
-        sums = total
-        total = stage(shape, lambda *at: te.cast(sums(*at), "float16"), f"{name}_half")
     if rule.after is None:
         return total
     after, n = rule.after, count([x.shape[d] for d in axes])
@@ -109,7 +109,7 @@ def _reduction(name: str, rule: Reduction) -> None:
             return stage(x.shape, lambda *at: rest(rule.before(x(*at)), 1), name.lower())
         return reduced(x, over, bool(keepdims), rule, name.lower())
 
-    add(Operator(name, compute, {1: "axes"}))
+    add(Operator(name, rule.of(compute), {1: "axes"}))
 
 
 for _name, _rule in REDUCTIONS.items():
@@ -117,6 +117,7 @@ for _name, _rule in REDUCTIONS.items():
 
 
 @operator("ReduceLogSumExp", static={1: "axes"})
+@in_wider
 def reduce_log_sum_exp(
     x: TensorLike,
     *,
@@ -251,7 +252,7 @@ def _cumulative(name: str, combine: Callable[..., Any], both: Callable[[Any, Any
 
         return stage(x.shape, element, name.lower())
 
-    add(Operator(name, compute, {1: "axis"}))
+    add(Operator(name, in_wider(compute), {1: "axis"}))
 
 
 _cumulative("CumSum", te.sum, lambda a, b: a + b)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import wraps
 from math import prod
 from types import MappingProxyType
 from typing import Any, Union
@@ -133,28 +134,6 @@ def sums(
     return stage(shape, element, name, free=free, axes=axes)
 
 
-def widened(tensor: TensorLike) -> TensorLike:
-    """`tensor` as sums take it: float16 as float32."""
-    return as_dtype(tensor, "float32") if tensor.dtype == "float16" else tensor
-
-
-def as_dtype(tensor: TensorLike, dtype: str) -> TensorLike:
-    """A view of `tensor` as another dtype; itself where it has it."""
-    if tensor.dtype == dtype:
-        return tensor
-    return View(tensor.shape, dtype, lambda *at: te.cast(tensor(*at), dtype), "cast")
-
-
-def rounded(
-    tensor: TensorLike, dtype: str, name: str, axes: Sequence[str] | None = None
-) -> TensorLike:
-    """What is computed in another dtype, stored as `dtype`."""
-    if tensor.dtype == dtype:
-        return tensor
-    made: TensorLike = stage(tensor.shape, as_dtype(tensor, dtype), name, axes=axes)
-    return made
-
-
 def is_empty(shape: Sequence[Extent]) -> bool:
     """Whether a tensor of this shape has no elements. Such a tensor is a view that nothing reads:
     te has no empty ones."""
@@ -226,6 +205,44 @@ def broadcast(tensor: TensorLike, shape: Sequence[Extent]) -> Callable[..., Expr
         for n, m in zip(tensor.shape, shape[skip:], strict=True)
     ]
     return lambda *at: tensor(*(0 if f else i for f, i in zip(fixed, at[skip:], strict=True)))
+
+
+def wider(dtype: str) -> str:
+    """What is computed in for operands of a dtype: float32 for float16, whose sums and squares
+    overflow and whose terms cancel; else itself."""
+    return "float32" if dtype == "float16" else dtype
+
+
+def widened(tensor: TensorLike) -> TensorLike:
+    """`tensor` in the dtype of `wider`: itself, or a view, so that nothing is copied."""
+    return as_dtype(tensor, wider(tensor.dtype))
+
+
+def as_dtype(tensor: TensorLike, dtype: str) -> TensorLike:
+    """`tensor` in another dtype: itself, or a view."""
+    if tensor.dtype == dtype:
+        return tensor
+    return View(tensor.shape, dtype, lambda *at: te.cast(tensor(*at), dtype), tensor.name)
+
+
+def rounded(tensor: TensorLike, dtype: str, axes: Sequence[str] | None = None) -> Any:
+    """`tensor` in `dtype`: itself, or a stage."""
+    if tensor.dtype == dtype:
+        return tensor
+    return stage(tensor.shape, lambda *at: te.cast(tensor(*at), dtype), "rounded", axes=axes)
+
+
+def in_wider(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: a definition of one result, which has the dtype of the first input. Of float16
+    it is computed in float32 and rounded once, at the end; of others as it is."""
+
+    @wraps(compute)
+    def definition(first: TensorLike, *others: TensorLike | None, **attrs: Any) -> Any:
+        rest = (None if t is None else widened(t) for t in others)
+        made = compute(widened(first), *rest, **attrs)
+        return made if wider(first.dtype) == first.dtype else rounded(made, first.dtype)
+
+    return definition
 
 
 def normal_axis(axis: int, rank: int, name: str = "axis") -> int:
