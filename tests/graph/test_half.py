@@ -139,6 +139,12 @@ def test_a_layer_norm_far_from_zero_and_its_statistics():
             np.testing.assert_allclose(a, b.reshape(a.shape), rtol=1e-3, atol=1e-3)
 
 
+def test_function_bodies_with_constants_of_float32():
+    proto, arrays = node_model("MeanVarianceNormalization", [IMAGE], 1, axes=[0, 2, 3])
+    found = graph.build(graph.from_onnx(proto))(*arrays)[0]
+    assert_near(found, standard(IMAGE.astype("f8"), (0, 2, 3), 0))
+
+
 def test_a_sum_before_a_layer_norm():
     x, scale = halves(2, 3, 64, spread=12), halves(64)
     more = {"domain": "com.microsoft", "epsilon": 1e-5}

@@ -155,10 +155,15 @@ class Reader:
         call = upgraded(scope, name, tensors(args), attrs, len(names))
         if call.name == "Identity" and call.args[0] is not None:
             return [call.args[0], *call.more]
+        made: Sequence[Value | None]
         if call.name not in ops.OPERATORS:
-            return functions.inlined(self, node, call.args, names, scope, depth)
-        made = scope.emit(call.name, call.args, call.attrs, names)
-        return made if call.after is None else [call.after(made[0])]
+            made = functions.inlined(self, node, call.args, names, scope, depth)
+        else:
+            made = scope.emit(call.name, call.args, call.attrs, names)
+        if call.after is None:
+            return made
+        (first,) = tensors(made[:1])
+        return [None if first is None else call.after(first)]
 
     def constant(self, node: onnx.NodeProto) -> Const:
         """What a node Constant has."""

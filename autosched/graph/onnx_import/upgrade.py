@@ -169,6 +169,15 @@ def _flattened(old: Old) -> Upgraded | None:
     return Upgraded(old.name, [flat], {"axis": -1}, lambda y: old.one("Reshape", [y], shape=shape))
 
 
+def _mean_variance(old: Old) -> Upgraded | None:
+    """Its function body has constants of float32, and takes the variance as a difference of sums
+    of squares: so of float16 it is computed in float32."""
+    if old.type(0).dtype != "float16":
+        return None
+    wide = old.one("Cast", old.args, to="float32")
+    return Upgraded(old.name, [wide], old.attrs, lambda y: old.one("Cast", [y], to="float16"))
+
+
 _ASYMMETRIC = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 
@@ -325,6 +334,7 @@ RULES: dict[str, Callable[[Old], Upgraded | None]] = {
     "ConstantOfShape": _constant_of_shape,
     "Dropout": _dropout,
     "Gemm": _gemm,
+    "MeanVarianceNormalization": _mean_variance,
     "PRelu": _prelu,
     "Range": _range,
     "Resize": _resize,
