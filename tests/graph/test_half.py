@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from graph_models import node_model
 
-from autosched import graph
+from autosched import graph, te
 from autosched.graph import op
+from autosched.graph.ops.alternatives import conv_product, gemm_rows
 from autosched.graph.ops.registry import python_name
 
 RNG = np.random.default_rng(3)
@@ -137,6 +138,20 @@ def test_a_layer_norm_far_from_zero_and_its_statistics():
         assert [a.dtype for a in found] == ["float16", "float32", "float32"]
         for a, b in zip(found, want, strict=True):
             np.testing.assert_allclose(a, b.reshape(a.shape), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("compute", "shapes", "attrs"),
+    [(gemm_rows, [(2, 64), (8, 64), (8,)], {"transB": 1}),
+     (conv_product, [(1, 64, 3, 3), (8, 64, 1, 1), (8,)], {})],
+)  # fmt: skip
+def test_other_definitions_sum_in_float32(compute, shapes, attrs):
+    inputs = [te.placeholder(s, "float16", f"x{n}") for n, s in enumerate(shapes)]
+    made = compute(*inputs, **attrs)
+    text = te.create_prim_func([*inputs, made]).script()
+    assert made.dtype == "float16"
+    assert "T.float32(0.0)" in text
+    assert "T.float16(0.0)" not in text
 
 
 def test_function_bodies_with_constants_of_float32():

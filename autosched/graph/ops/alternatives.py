@@ -13,7 +13,16 @@ from autosched import te
 from autosched.graph.ops.conv import Window, biased, conv, convolved, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value, sums_of
-from autosched.graph.ops.tensors import TensorLike, View, is_empty, parameter, stage, widened
+from autosched.graph.ops.tensors import (
+    TensorLike,
+    View,
+    in_wider,
+    is_empty,
+    parameter,
+    rounded,
+    stage,
+    widened,
+)
 from autosched.graph.ops.window_rows import Row, by_rows, row_of, summed_by_rows
 from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
@@ -85,6 +94,8 @@ def by_group(group: int) -> Callable[[Array], Array]:
 
 def conv_product(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **attrs: Any) -> Any:
     """A 1 x 1 convolution at stride 1 as a product: all positions are one axis of rows."""
+    weight, kind = parameter(w), x.dtype
+    x, w = widened(x), widened(w)
     images, depth, *spatial = x.shape
     rows = 1
     for n in spatial:
@@ -99,7 +110,6 @@ def conv_product(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **at
         place = [rest, *reversed(at)]
         return te.sum(x(n, k, *place) * w(co, k, *(0 for _ in spatial)), axis=k)
 
-    weight = parameter(w)
     product = te.compute(
         (images, rows, w.shape[0]),
         element,
@@ -114,9 +124,10 @@ def conv_product(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **at
         e = product[n, i, c]
         return e if b is None else e + b(c)
 
-    return stage((images, w.shape[0], *spatial), result, "conv")
+    return rounded(stage((images, w.shape[0], *spatial), result, "conv"), kind)
 
 
+@in_wider
 def gemm_rows(
     a: TensorLike,
     b: TensorLike,
@@ -184,7 +195,7 @@ def conv_strategy(s: Strategy, attrs: Any, inputs: Sequence[Input | None], targe
         conv_winograd,
         name="conv.winograd",
         plevel=15 if near and _winograd_gains(data, weight) else 8,
-        when=near and weight.constant,
+        when=near and weight.constant and data.dtype != "float16",
         prepare={1: F4.weights},
     )
     if weight.constant and attrs.group > 1 and _known(weight.shape):
