@@ -173,6 +173,7 @@ def cached(rows, before, lengths, total, rng, **attrs):
     q = rng.standard_normal((batch, rows, WIDTH)).astype("f4")
     k, v = rng.standard_normal((2, batch, rows, groups * DEPTH)).astype("f4")
     past = rng.standard_normal((2, batch, groups, before, DEPTH)).astype("f4")
+    past[..., max(lengths) + 1 :, :] = np.nan
     turns = [COS, SIN] if attrs.get("do_rotary") else [None, None]
     given = [q, k, v, *(past if before else [None, None]), np.array(lengths, "i4"), total, *turns]
     if attrs.pop("joined", False):
@@ -193,6 +194,7 @@ def cached(rows, before, lengths, total, rng, **attrs):
         close(found[0][b : b + 1], joined(attended(heads[0], keys, values, kept)))
         close(found[1][b : b + 1, :, : begin + rows], keys)
         close(found[2][b : b + 1, :, : begin + rows], values)
+        assert not np.any([x[b, :, begin + rows :] for x in found[1:]]), "whatever the cache had"
     assert found[1].shape[2] == max(total, before)
 
 

@@ -313,16 +313,17 @@ def _turned(call: Call, later: bool) -> str:
 
 
 def _cached(rows: int, before: int, keys: int, later: bool) -> str:
-    """The caches tk and tv (batch, heads, keys, depth) with the new keys and values."""
-    pads = _ints("pads", [0] * 6 + [keys - (before if later else rows), 0])
-    text = pads + _counting("place", keys)
-    text += "place_2 = Unsqueeze(place, column) new = Equal(place_2, begin_4)\n" if later else ""
+    """The caches tk and tv (batch, heads, keys, depth) with the new keys and values; behind these
+    they are 0, whatever the caches have there."""
+    text = _ints("pads", [0] * 6 + [keys - (before if later else rows), 0])
+    if not later:
+        return text + "tk = Pad(k, pads) tv = Pad(v, pads)\n"
+    text += _counting("place", keys) + "place_2 = Unsqueeze(place, column)\n"
+    text += "is_old = Less(place_2, begin_4) is_new = Equal(place_2, begin_4)\n"
+    text += _number("nothing", 0, "k")
     for n in "kv":
-        if not later:
-            text += f"t{n} = Pad({n}, pads)\n"
-        else:
-            text += f"old_{n} = Pad(p{n}, pads) t{n} = " + (
-                f"Where(new, {n}, old_{n})\n" if rows == 1 else
+        text += f"all_{n} = Pad(p{n}, pads) old_{n} = Where(is_old, all_{n}, nothing) t{n} = "
+        text += f"Where(is_new, {n}, old_{n})\n" if rows == 1 else (
                 f"TensorScatter(old_{n}, {n}, begin)\n")  # fmt: skip
     return text
 
