@@ -92,9 +92,11 @@ def _body(
 
     own = reader.functions.get((node.domain, node.op_type))
     known = node.domain == microsoft.DOMAIN or operator_name(node) in microsoft.OWN_DOMAIN
-    if own is not None or known:
+    if own is None and known:
         attrs = {a.name: reader.tensors.attribute(a) for a in node.attribute}
-        return own or microsoft.body(node.op_type, Call(args, attrs, names))
+        own = microsoft.body(node.op_type, Call(args, attrs, names))
+    if own is not None or known:
+        return own
     version = scope.opsets.get(node.domain or "", 1)
     try:
         schema: Any = defs.get_schema(node.op_type, version, node.domain)
