@@ -13,7 +13,16 @@ from autosched.script.loads import Load, key_of
 from autosched.script.reads import Reads, text_of
 from autosched.script.scope import Local
 from autosched.script.source import Place
-from autosched.script.updates import Choice, Identity, Let, Statement, Store, Update, Updates
+from autosched.script.updates import (
+    OTHER_STARTS,
+    Choice,
+    Identity,
+    Let,
+    Statement,
+    Store,
+    Update,
+    Updates,
+)
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Const, Var
 from autosched.tir.nodes import Block, Iter, IterKind, Predicate
@@ -255,11 +264,13 @@ class BlockReader:
             self.exprs.budget.spend(s)
             store = self._store(s)
             if store.op is not None or store.otherwise is not None:
-                raise self.error(s, "an identity is a constant")
+                raise self.error(s, f"an identity is a constant; {OTHER_STARTS}")
             value = self.exprs.expr(store.value, store.target.dtype)
             if not isinstance(value, Const) or value.dtype != store.target.dtype:
                 raise self.error(
-                    store.value, f"an identity is a constant; expected one of {store.target.dtype}"
+                    store.value,
+                    f"an identity is a constant; expected one of {store.target.dtype}; "
+                    f"{OTHER_STARTS}",
                 )
             if key_of(store.target) in values:
                 raise self.error(s, "the identity of one element is given twice")

@@ -24,7 +24,8 @@ MAX_TUPLE = 16
 _NAMES = {op: name for name, op in KNOWN.items()}
 _FORMS = (
     "a reduction combines the element with a new value: C[i] + v, C[i] * v, T.max(C[i], v) or "
-    "T.min(C[i], v); any other names both first (x = C[i], y = v) and stores what they make"
+    "T.min(C[i], v), of several terms C[i] + (a + b); any other names both first (x = C[i], y = v) "
+    "and stores what they make"
 )
 
 
@@ -55,6 +56,12 @@ class Choice:
 
 
 Statement = Union[Let, Store]
+
+
+OTHER_STARTS = (
+    "T.init stores the neutral element of the reduction; to begin with another value, store that "
+    "in a block before and leave T.init out"
+)
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,7 @@ class Updates:
         try:
             check_identity(update.reducer)
         except (TensorExprError, OverflowError) as e:
-            raise self.error(identity.place, str(e)) from e
+            raise self.error(identity.place, f"{e}; {OTHER_STARTS}") from e
         return update
 
     def _operators(self, neutral: list[Const]) -> Update:

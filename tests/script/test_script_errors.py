@@ -137,6 +137,10 @@ BLOCKS = [
     ("with T.init():\n    B[vi, vj] = 0\nB[vi, vj] = A[vi, vj]", "a reduction combines"),
     ("with T.init():\n    B[vi, vj] = 1\nB[vi, vj] += A[vi, vj]", "identity of reducer reduce is"),
     ("with T.init():\n    B[vi, vj] = vi\nB[vi, vj] += A[vi, vj]", "an identity is a constant"),
+    (
+        "with T.init():\n    B[vi, vj] = 5.0\nB[vi, vj] += A[vi, vj]",
+        "to begin with another value, store that in a block before",
+    ),
     ("with T.init():\n    B[vi, 0] = 0\nB[vi, vj] += A[vi, vj]", "the identity of B[vi, vj] is"),
     ("with T.init():\n    pass\nB[vi, vj] += A[vi, vj]", "expected a store"),
     ("with T.init(1):\n    B[vi, vj] = 0\nB[vi, vj] += 1", "T.init takes no arguments"),
