@@ -19,7 +19,7 @@ from autosched.tir.cases import MOST_CASES, ways_of
 from autosched.tir.digit_atoms import Digits
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, as_arithmetic
 from autosched.tir.inequalities import INFINITE, check_time
-from autosched.tir.linear import Key, Linear, Product, SymbolicDigit, as_key, plus
+from autosched.tir.linear import DigitKey, Key, Linear, Product, SymbolicDigit, as_key, plus
 from autosched.tir.nodes import Access, Predicate
 from autosched.tir.size import MAX_SIZE, Quotient, Size
 from autosched.tir.size_atoms import SizeVar, Undecided
@@ -410,7 +410,21 @@ class Facts(Digits):
         if not isinstance(extent, Size):
             return self.within(form, 0, int(extent) - 1)
         below = plus(form, self.size(extent), -1)
-        return self.at_most(below, -1) and self.at_most(plus(Linear(0, {}), form, -1), 0)
+        if not self.at_most(plus(Linear(0, {}), form, -1), 0):
+            return False
+        return self.at_most(below, -1) or self._scaled(below).at_most(below, -1)
+
+    def _scaled(self, form: Linear) -> Facts:
+        """These facts, and each times a symbolic size where the form has all its terms so."""
+        bases = [k.base for k in form.terms if isinstance(k, DigitKey)]
+        products = [k for f in (form, *bases) for k in f.terms if isinstance(k, Product)]
+        facts = self.copy()
+        for n in {k for p in products for k in p.factors if k in self.sizes}:
+            for fact in self._known:
+                if all(self._pair(n, k) in products for k in fact.terms):
+                    times = self._product(Linear(-fact.bound, fact.terms), Linear(0, {n: 1}))
+                    facts._add(times, 0)
+        return facts
 
 
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}

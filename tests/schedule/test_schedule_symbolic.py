@@ -364,3 +364,18 @@ def test_refused(step: Callable[[Schedule], None], message: str) -> None:
     sch = Schedule(matmul_add())
     with pytest.raises(ScheduleError, match=message):
         step(sch)
+
+
+def test_a_predicate_bounds_what_it_says_times_a_size() -> None:
+    """Of a tile that is split beyond its end: l < 2 keeps l * (8 * n) + x below 16 * n."""
+    n = te.var("n")
+    a = te.placeholder((n, 16), "int32", "A")
+    sch = Schedule(te.create_prim_func([a, te.compute((n, 16), lambda i, j: a[i, j] + 1, "Y")]))
+    outer, _ = sch.split(sch.fuse(*sch.get_loops("Y")), [2, None])
+    sch.split(outer, [None, 4, 4])
+    assert parse(sch.func.script()).same(sch.func)
+    for size in (1, 3, 8):
+        x = np.arange(size * 16, dtype="int32").reshape(size, 16)
+        y = np.zeros_like(x)
+        interp.run(sch.func, [x, y])
+        np.testing.assert_array_equal(y, x + 1)
