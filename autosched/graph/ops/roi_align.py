@@ -49,9 +49,13 @@ def roi_align(
     out = np.zeros((len(rois), x.shape[1], *sizes), np.float64)
     averaged = _averaged(mode)
     half = coordinate_transformation_mode
+    last = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if averaged else x
     for r, both in enumerate(_boxes(x, rois, sizes, half, sampling_ratio, spatial_scale)):
-        parts = _parts(x[int(batch[r])], both, sizes)
-        out[r] = parts.sum(0).mean((2, 4)) if averaged else parts.max((0, 3, 5))
+        image = last[int(batch[r])]
+        if averaged:
+            out[r] = _means(image, both, sizes)
+        else:
+            out[r] = _parts(image, both, sizes).max((0, 3, 5))
     return np.asarray(out, x.dtype)
 
 
@@ -154,6 +158,25 @@ def _parts(image: Array, both: tuple[Samples, Samples], sizes: tuple[int, int]) 
         for i, j in itertools.product(rows.taps, columns.taps)
     ]
     return np.reshape(parts, (4, len(image), sizes[0], rows.each, sizes[1], columns.each))
+
+
+def _means(image: Array, both: tuple[Samples, Samples], sizes: tuple[int, int]) -> Array:
+    """The means of the samples of each bin (channel, bin, bin) of an image with its channels last:
+    along the rows, then along the columns."""
+    rows, columns = both
+    reach = [t.at for t in columns.taps]
+    first, end = int(reach[0].min()), int(reach[1].max()) + 1
+    lines = _along(image[:, first:end], rows, sizes[0])
+    moved = [t._replace(at=t.at - first) for t in columns.taps]
+    found = _along(lines.swapaxes(0, 1), columns._replace(taps=(moved[0], moved[1])), sizes[1])
+    return found.T
+
+
+def _along(image: Array, samples: Samples, bins: int) -> Array:
+    """The means along the first axis of the samples of each bin."""
+    near, far = (image[t.at] * t.weight.reshape(-1, *[1] * (image.ndim - 1)) for t in samples.taps)
+    near += far
+    return np.asarray(near.reshape(bins, samples.each, *image.shape[1:]).mean(1))
 
 
 def _neighbours(p: Array, n: int) -> tuple[Tap, Tap]:
