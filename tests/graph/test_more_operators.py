@@ -106,6 +106,38 @@ def test_compiled_grid_sample(mode: str, padding: str, align_corners: int) -> No
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+DEFORMED = {
+    "plain": ([(1, 4, 6, 7), (5, 4, 3, 3), (1, 18, 6, 7)], {"pads": [1] * 4}),
+    "groups": ([(2, 4, 6, 5), (6, 2, 3, 2), (2, 24, 6, 4), (6,), (2, 12, 6, 4)],
+               {"pads": [1, 0, 1, 0], "group": 2, "offset_group": 2}),
+    "strides": ([(1, 2, 9, 8), (3, 2, 2, 3), (1, 12, 4, 2)],
+                {"strides": [2, 2], "dilations": [2, 2]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sorted(DEFORMED))
+def test_compiled_deform_conv(case: str) -> None:
+    """Far places, too, which read nothing."""
+    shapes, attrs = DEFORMED[case]
+    arrays = [floats(*shape) for shape in shapes]
+    arrays[2] *= 3
+    proto, given = node_model("DeformConv", arrays, 1, 19, **attrs)
+    module = graph.from_onnx(proto)
+    model = graph.build(module)
+    assert len(model.kernels) == 1
+    np.testing.assert_allclose(*model(*given), *reference(proto, *given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_roi_align_beyond_the_image(ratio: int) -> None:
+    corners = np.sort(RNG.uniform(-4, 14, (6, 2, 2)), 1).reshape(6, 4).astype("f4")
+    inputs = [floats(2, 3, 9, 10), corners, ints(0, 1, 1, 0, 1, 0)]
+    attrs = {"output_height": 3, "output_width": 2, "sampling_ratio": ratio}
+    proto, given = node_model("RoiAlign", inputs, 1, 16, **attrs)
+    got = graph.evaluate(graph.from_onnx(proto), "main", *given)
+    np.testing.assert_allclose(got, *reference(proto, *given), rtol=1e-4, atol=1e-5)
+
+
 def test_grid_sample_of_any_size() -> None:
     """Evaluated for sizes that are known only then, in float64: a corner in the middle."""
     n = te.var("n")

@@ -1,29 +1,28 @@
-"""DeformConv and its adjoint: windows whose elements data move, in NumPy."""
+"""DeformConv, windows whose elements data move, and its adjoint in NumPy."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.host_adjoint import adjoint_of
-from autosched.graph.ops.registry import host_operator
+from autosched.graph.ops.registry import operator
 from autosched.graph.ops.taps import Array, Tap, add_at
+from autosched.graph.ops.tensors import TensorLike, row_major, stage, widened
 
 
-@host_operator(
-    "DeformConv",
-    lambda x, w, offset, *_, **__: [((x.shape[0], w.shape[0], *offset.shape[2:]), x.dtype)],
-)
+@operator("DeformConv")
 def deform_conv(
-    x: Array,
-    w: Array,
-    offset: Array,
-    b: Array | None = None,
-    mask: Array | None = None,
+    x: TensorLike,
+    w: TensorLike,
+    offset: TensorLike,
+    b: TensorLike | None = None,
+    mask: TensorLike | None = None,
     *,
     dilations: Any = None,
     group: int = 1,
@@ -31,16 +30,56 @@ def deform_conv(
     offset_group: int = 1,
     pads: Any = None,
     strides: Any = None,
-) -> Array:
-    """A convolution over two axes whose windows read where the offsets move them."""
-    columns = np.zeros((*x.shape[:2], *w.shape[2:], *offset.shape[2:]))
-    for window in _windows(x, w, offset, mask, offset_group, dilations, pads, strides):
-        columns[window.at] = sum(c.weight * c.read(window, x) for c in window.corners)
-        columns[window.at] *= window.mask
-    parts, filters = _grouped(columns, w, group)
-    out = np.einsum("ngcklyx,gmckl->ngmyx", parts, filters)
-    out = out.reshape(x.shape[0], -1, *offset.shape[2:])
-    return np.asarray(out if b is None else out + b[:, None, None], x.dtype)
+) -> Any:
+    """A convolution over two axes whose windows read where the offsets move them: what is read in
+    columns, then a product."""
+    if len(x.shape) != 4:
+        raise Unsupported(f"the input has the shape {x.shape}; two spatial axes are supported")
+    far, by, around = dilations or (1, 1), strides or (1, 1), pads or (0, 0, 0, 0)
+    (filters, depth, *window), out = w.shape, offset.shape[2:]
+    each, wide = x.shape[1] // offset_group, widened(x)
+    dtype, each_filters = wide.dtype, filters // group
+
+    def taps(n: Any, g: Any, at: Sequence[Any], k: Sequence[Any], d: int) -> list[tuple[Any, Any]]:
+        """Index and weight of both neighbours along axis d."""
+        extent, tap = x.shape[2 + d], row_major((g, *k), (offset_group, *window))
+        moved = te.cast(offset(n, tap * 2 + d, *at), dtype)
+        p = te.cast(at[d] * by[d] + k[d] * far[d] - around[d], dtype) + moved
+        found = []
+        for i in (te.floor(p), te.floor(p) + 1.0):
+            index = te.max(te.min(te.cast(i, "int64"), extent - 1), 0)
+            inside = te.all(i >= 0.0, i < te.cast(extent, dtype))
+            weight = te.select(inside, 1.0 - te.abs(p - i), te.const(0.0, dtype))
+            found.append((index, weight))
+        return found
+
+    def column(n: Any, y: Any, z: Any, k: Any, m: Any, c: Any) -> Any:
+        g = c // each if offset_group > 1 else 0
+        rows, columns = (taps(n, g, (y, z), (k, m), d) for d in range(2))
+        total: Any = None
+        for (i, u), (j, v) in itertools.product(rows, columns):
+            read = last(n, i, j, c) * (u * v)
+            total = read if total is None else total + read
+        if mask is None:
+            return total
+        return total * te.cast(mask(n, row_major((g, k, m), (offset_group, *window)), y, z), dtype)
+
+    def element(n: Any, y: Any, z: Any, f: Any) -> Any:
+        k, m = (te.reduce_axis((0, size), name=a) for a, size in zip("km", window, strict=True))
+        c = te.reduce_axis((0, depth), name="c")
+        first = 0 if group == 1 else f // each_filters * depth
+        return te.sum(columns(n, y, z, k, m, first + c) * filter_(f, c, k, m), axis=[k, m, c])
+
+    def result(n: Any, f: Any, y: Any, z: Any) -> Any:
+        e = product(n, y, z, f)
+        return te.cast(e if b is None else e + te.cast(b(f), dtype), x.dtype)
+
+    images, channels, *sizes = x.shape
+    last = stage((images, *sizes, channels), lambda n, i, j, c: wide(n, c, i, j), "last")
+    columns = stage((images, *out, *window, channels), column, "columns")
+    filter_ = widened(w)
+    product = stage((images, *out, filters), element, "product", free=w)
+    return stage((images, filters, *out), result, "deform_conv")
 
 
 @adjoint_of("DeformConv")
