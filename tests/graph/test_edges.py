@@ -123,7 +123,7 @@ def test_suppression_keeps_what_one_box_at_a_time_keeps(rng):
         both = np.prod(np.maximum(np.minimum(high[a], high[b]) - np.maximum(low[a], low[b]), 0))
         return both > 0 and both / (area[a] + area[b] - both) > np.float32(0.25)
 
-    for limit in (7, 1000):
+    for limit in (7, 40, 60, 1000):
         want = []
         for c in range(2):
             kept = []
