@@ -42,7 +42,8 @@ def deform_conv(
 
     def taps(n: Any, g: Any, at: Sequence[Any], k: Sequence[Any], d: int) -> list[tuple[Any, Any]]:
         """Index and weight of both neighbours along axis d."""
-        extent, tap = x.shape[2 + d], row_major((g, *k), (offset_group, *window))
+        extent: Any = x.shape[2 + d]
+        tap = row_major((g, *k), (offset_group, *window))
         moved = te.cast(offset(n, tap * 2 + d, *at), dtype)
         p = te.cast(at[d] * by[d] + k[d] * far[d] - around[d], dtype) + moved
         found = []
