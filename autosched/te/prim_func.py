@@ -6,7 +6,8 @@ The stages of a scan share one loop over its steps: `for t: (stage, …, update)
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from autosched.errors import TensorExprError
@@ -24,6 +25,7 @@ from autosched.te.tensor import (
     TensorRead,
     check_name,
 )
+from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.admit import admitted
 from autosched.tir.affine import Affine, Int, is_zero
@@ -32,6 +34,9 @@ from autosched.tir.faults import Fault, Rule
 from autosched.tir.from_expr import from_expr
 from autosched.tir.height import MAX_HEIGHT, MAX_SIZE, height, size
 from autosched.tir.nodes import Access, Annotations, Block, Buffer, For, Index, Iter, Node, PrimFunc
+
+MOST_BYTES = (1 << 62) - 1
+"""Of all buffers of a function: offsets are int64."""
 
 
 def create_prim_func(tensors: Sequence[Tensor], name: str = "main") -> PrimFunc:
@@ -80,6 +85,7 @@ def translate(
                 step = scans.stages.get(id(t.op))
                 shape = t.shape if step is None else (step.extent, *t.shape[1:])
                 buffers[id(t)] = Buffer(names.tensor(t), shape, t.dtype)
+    _check_sizes(buffers.values())
     nests = _Nests(names, scans, _tensors(params, ops), buffers)
     body = tuple(node for op in ops for node in nests.of(op))
     func = PrimFunc(name, tuple(buffers[id(t)] for t in params), body, _attrs(ops, params, name))
@@ -88,6 +94,18 @@ def translate(
     admitted(func, refusal=lambda found: _refused(found, axes))
     made = (op for op in ops if isinstance(op, (ComputeOp, ExternOp)))
     return func, {op: names.labels[id(op)] for op in made}
+
+
+def _check_sizes(buffers: Iterable[Buffer]) -> None:
+    """What no memory holds is refused, as the parser does: offsets in bytes are int64."""
+    total = 0
+    for b in buffers:
+        count = prod(n for n in b.shape if isinstance(n, int))
+        total += count * dtypes.itemsize(b.dtype)
+        if total > MOST_BYTES:
+            raise TensorExprError(
+                f"with {b.name} the buffers have {total} bytes; at most {MOST_BYTES} are allowed"
+            )
 
 
 def _check_names(func: PrimFunc) -> None:

@@ -112,3 +112,11 @@ def test_scatter() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=reduction)
     with pytest.raises(WorkloadError, match="reduction of scatter is 'sub'"):
         ops.scatter(X, P, U, reduction="sub")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+@pytest.mark.parametrize("name", ["gather", "gather_elements"])
+def test_indices_that_are_no_integers_are_refused(name: str, dtype: str) -> None:
+    x, indices = te.placeholder((4,), name="x"), te.placeholder((3,), dtype, "indices")
+    with pytest.raises(AutoschedError, match=f"indices are {dtype}; expected an integer dtype"):
+        getattr(ops, name)(x, indices)

@@ -289,3 +289,13 @@ def test_shared_parts_are_counted_as_often_as_they_are_used() -> None:
     a = te.placeholder((N,), name="A")
     with pytest.raises(TensorExprError, match=r"C has 2e.29 nodes .* a te.compute of its own"):
         te.create_prim_func([a, one(steps)])
+
+
+@pytest.mark.parametrize("shape", [(2**40, 2**40), (2**30, 2**30)])
+def test_more_elements_than_memory_has_are_refused(shape: tuple[int, int]) -> None:
+    a = te.placeholder((4,), name="A")
+    c = te.compute(shape, lambda i, j: a[0], name="C")
+    with pytest.raises(
+        TensorExprError, match=r"with C the buffers have \d+ bytes; at most \d+ are"
+    ):
+        te.create_prim_func([a, c])

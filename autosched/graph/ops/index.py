@@ -13,10 +13,15 @@ from autosched import te
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import TensorLike, View, constant, is_empty, normal_axis, stage
+from autosched.tir import dtypes
 
 
 def clamped(index: Any, extent: Any) -> Any:
     """An index from data: negative ones count from the end, what is beyond is brought inside."""
+    if not dtypes.is_int(index.dtype):
+        raise Unsupported(
+            f"indices are {index.dtype}; expected an integer dtype, such as int64: te.cast them"
+        )
     i = te.cast(index, "int64")
     wrapped = te.select(i < 0, i + extent, i)
     return te.max(te.min(wrapped, extent - 1), 0)
