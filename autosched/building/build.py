@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, overload
 
 from autosched.building.dispatch import chosen
+from autosched.building.timed import Timed
 from autosched.checks import choice, instance, path_text, shown, text
 from autosched.codegen.artifact import Artifact
 from autosched.codegen.build import Level, generate_ir
@@ -128,7 +129,7 @@ def _check_no_args(args: Sequence[Any] | None) -> None:
         )
 
 
-class BuiltFunction:
+class BuiltFunction(Timed):
     """A compiled function: call it with one NumPy array a parameter, outputs included.
 
     `name` is that of the function, `source` the generated LLVM IR, `artifact` the object code.
@@ -219,10 +220,6 @@ class BuiltFunction:
         out[...] = 0  # padding too: nobody is handed memory that holds something else
         preparer(array, out)
         return out
-
-    def time_evaluator(self, **options: Any) -> Any:
-        """See `autosched.runtime.function.Function.time_evaluator`."""
-        return self.function.time_evaluator(**options)
 
     def with_threads(self, threads: int) -> Function:
         """The same code on another number of threads."""

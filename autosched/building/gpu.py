@@ -80,8 +80,9 @@ class BuiltGPUFunction(OnGPU):
     def __call__(self, *arrays: Any) -> None:
         self.on_device(*arrays)
 
-    def time_evaluator(self, **options: Any) -> Any:
+    def time_evaluator(self, entry_name: str | None = None, dev: Any = None, **options: Any) -> Any:
         """See `autosched.runtime.device.DeviceFunction.time_evaluator`."""
+        self.require_entry(entry_name)
         return self.on_device.time_evaluator(**options)
 
 
@@ -125,9 +126,10 @@ class SizedGPUFunction(OnGPU):
                 raise ArgumentError(f"size {n} is {shown(sizes[n])}; expected an int from 1")
         return self._made(tuple(found.values()))
 
-    def time_evaluator(self, **options: Any) -> Any:
+    def time_evaluator(self, entry_name: str | None = None, dev: Any = None, **options: Any) -> Any:
         """A function of the arrays that times the kernels for their sizes; see
         `autosched.runtime.device.DeviceFunction.time_evaluator`."""
+        self.require_entry(entry_name)
         return lambda *arrays: self._for(arrays).time_evaluator(**options)(*arrays)
 
     def _for(self, arrays: Sequence[Any]) -> BuiltGPUFunction:

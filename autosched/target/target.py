@@ -219,6 +219,8 @@ def _parse(text: str) -> tuple[str, str, str, str, int]:
     if kind not in KINDS:
         near = ", ".join(get_close_matches(kind, TAGS, 3))
         hint = f", and tags such as {near}" if near else ""
+        if kind == "c":
+            hint = "; autosched.c_source(sch, args) writes a program as C"
         raise TargetError(
             f"unknown target kind {kind!r} in {text!r}; known: {', '.join(KINDS)}{hint}"
         )

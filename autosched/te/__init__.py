@@ -53,6 +53,7 @@ from autosched.te.intrinsics import (
     isinf,
     isnan,
     ldexp,
+    likely,
     log,
     log1p,
     log2,
@@ -100,6 +101,8 @@ from autosched.te.tensor import (
     reduce_axis,
     var,
 )
+
+size_var = var
 
 __all__ = [
     "ComputeOp",
@@ -161,6 +164,7 @@ __all__ = [
     "isinf",
     "isnan",
     "ldexp",
+    "likely",
     "log",
     "log1p",
     "log2",
@@ -188,6 +192,7 @@ __all__ = [
     "sigmoid",
     "sin",
     "sinh",
+    "size_var",
     "sqrt",
     "sum",
     "tan",

@@ -201,6 +201,11 @@ def _rounded_up(x: ExprLike, y: ExprLike) -> Expr:
     return (a + (b - 1)) // b
 
 
+def likely(condition: ExprLike) -> ExprLike:
+    """The condition itself: which side is taken more often is not used here."""
+    return condition
+
+
 indexdiv = floordiv
 indexmod = floormod
 fabs = abs

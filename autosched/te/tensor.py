@@ -9,7 +9,7 @@ from typing import Any, Self, Union
 
 from autosched.checks import mapping, shown
 from autosched.errors import TensorExprError
-from autosched.integers import as_int, plain
+from autosched.integers import as_int, integer, plain
 from autosched.te.axes import AxisKind as AxisKind
 from autosched.te.axes import Extent as Extent
 from autosched.te.axes import IterVar as IterVar
@@ -36,6 +36,17 @@ class Kept:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+    def output(self, index: int = 0) -> Tensor:
+        """The tensor that is output `index`. Raises TensorExprError if there is none."""
+        op: Any = self
+        number = integer("output", index, 0, TensorExprError)
+        if number >= getattr(op, "num_outputs", 1):
+            raise TensorExprError(f"{op.name} has no output {number}")
+        made: Tensor | None = vars(op).get("_outputs", {}).get(number)
+        placed = isinstance(op, PlaceholderOp)
+        shape, dtype = (op.shape, op.dtype) if placed else op.result(number)
+        return Tensor(op.name, shape, dtype, op, number) if made is None else made
 
     def __reduce__(self) -> tuple[Any, ...]:
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
@@ -208,6 +219,8 @@ class Tensor(ex.Operators):
         self.dtype = dtype
         self.op = op
         self.value_index = value_index
+        # Tensors are told by identity: `op.output` gives back the first that was made.
+        vars(op).setdefault("_outputs", {}).setdefault(value_index, self)
 
     @property
     def ndim(self) -> int:

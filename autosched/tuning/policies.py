@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Union
 from autosched.errors import AutoschedError, TuningError
 from autosched.search.model import CostModel
 from autosched.tuning.models import default_model
-from autosched.tuning.policy import SketchPolicy
+from autosched.tuning.policy import EmptyPolicy, SketchPolicy
 from cost_model.random import RandomModel
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def policies_of(given: SearchPolicies, tasks: Sequence[SearchTask], seed: int) -
         return lambda task: SketchPolicy(task, make(seed), seed=seed)
     if callable(given):
         return _checked(given)
+    if isinstance(given, EmptyPolicy):
+        raise TuningError(
+            "an EmptyPolicy searches nothing, so that there is nothing to tune; "
+            "auto_scheduler.auto_schedule(task, policy) gives the program as it is written"
+        )
     mine = [given] if isinstance(given, SketchPolicy) else given
     if not isinstance(mine, Sequence) or not all(isinstance(p, SketchPolicy) for p in mine):
         raise TuningError(

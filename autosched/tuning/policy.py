@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Union
 
@@ -28,6 +28,13 @@ _log = logging.getLogger(__name__)
 
 PRELOADED_ROUND = -2
 """The round of what was measured before the search began: all rounds may use it."""
+
+
+@dataclass(frozen=True)
+class EmptyPolicy:
+    """A policy that searches nothing: `auto_schedule` gives the program as it is written."""
+
+    task: SearchTask
 
 
 class PreloadMeasuredStates:

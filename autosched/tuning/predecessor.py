@@ -18,6 +18,7 @@ from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import Buffer
 from autosched.tuning.best import RecordsLike, opened, schedule_of
 from autosched.tuning.options import TuningOptions as Options
+from autosched.tuning.policy import EmptyPolicy
 from autosched.tuning.policy import SketchPolicy as Policy
 from autosched.tuning.task import SearchTask, task_of_key
 from autosched.workloads import check_args, prim_func_of
@@ -34,13 +35,6 @@ def make_workload_key(func: Callable[..., Any] | str, args: Sequence[Any] = ()) 
     """The key of a workload, given as to `SearchTask`: a hash of the program, so that two spellings
     of one function have one key. Raises WorkloadError."""
     return workload_key(prim_func_of(func, check_args(args)))
-
-
-@dataclass(frozen=True)
-class EmptyPolicy:
-    """A policy that searches nothing: `auto_schedule` gives the program as it is written."""
-
-    task: SearchTask
 
 
 class SketchPolicy(Policy):

@@ -177,3 +177,33 @@ def test_a_library_is_linked(tmp_path: Path) -> None:
     np.testing.assert_allclose(b, np.tan(a), rtol=1e-15)
     with pytest.raises(AutoschedError, match="there is no nowhere-cc here"):
         built.export_library(tmp_path / "y.so", cc="nowhere-cc")
+
+
+def test_names_of_te() -> None:
+    n = te.size_var("n")
+    a = te.placeholder((n, 4), name="a")
+    c = te.compute((n, 4), lambda i, j: te.if_then_else(te.likely(i < 3), a[i, j], 0.0), name="c")
+    assert c.op.output(0) is c
+    assert a.op.output() is a
+    x, y = te.compute((4,), lambda i: (a[0, i], a[0, i] + 1), name="xy")
+    assert [x.op.output(k) for k in (0, 1)] == [x, y]
+    with pytest.raises(AutoschedError, match=r"xy has no output 2"):
+        x.op.output(2)
+    with pytest.raises(AttributeError, match=r"te has no reinterpret: .*array.view"):
+        te.reinterpret  # noqa: B018
+    func = at.build(te.create_prim_func([a, c.op.output(0)]))
+    found = np.full((5, 4), 7, "float32")
+    func(np.ones((5, 4), "float32"), found)
+    assert found.sum() == 12
+    timing = func.time_evaluator(func.entry_name, at.Target("llvm"), number=2)
+    assert timing(np.ones((5, 4), "float32"), found).mean > 0
+    with pytest.raises(AutoschedError, match=r"function's name, 'main', .* number=10"):
+        func.time_evaluator(10)
+
+
+def test_an_empty_policy_is_not_tuned_by() -> None:
+    task = words.SearchTask(func="matmul", args=(8, 8, 8), target="llvm")
+    with pytest.raises(TuningError, match=r"searches nothing, .*auto_schedule"):
+        task.tune(words.TuningOptions(num_measure_trials=1), words.EmptyPolicy(task))
+    with pytest.raises(AutoschedError, match=r"unknown target kind 'c' .*autosched.c_source"):
+        at.Target("c")
