@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Union
 
@@ -95,3 +96,20 @@ def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
             "an array has"
         )
     return tuple(positive(n, f"dimension {d} of {what}") for d, n in enumerate(shape))
+
+
+def broadcast(shapes: Sequence[tuple[Extent, ...]], names: Sequence[str]) -> tuple[Extent, ...]:
+    """The shape that arrays of `shapes` have together, as in NumPy: aligned at the last dimension,
+    extents equal or 1. Raises TensorExprError, giving `names` and shapes, where they do not fit."""
+    rank = max(map(len, shapes))
+    out: list[Extent] = []
+    for d in range(-rank, 0):
+        found = [s[d] for s in shapes if len(s) >= -d and s[d] != 1]
+        if any(n != found[0] for n in found):
+            given = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
+            raise TensorExprError(
+                f"shapes do not fit together: {given}; expected equal extents, or 1, counted from "
+                "the last dimension"
+            )
+        out.append(found[0] if found else 1)
+    return tuple(out)

@@ -14,6 +14,7 @@ from autosched.te.axes import AxisKind as AxisKind
 from autosched.te.axes import Extent as Extent
 from autosched.te.axes import IterVar as IterVar
 from autosched.te.axes import Range as Range
+from autosched.te.axes import broadcast as broadcast
 from autosched.te.axes import check_shape as check_shape
 from autosched.te.axes import positive as positive
 from autosched.tir import dtypes
@@ -342,23 +343,6 @@ def _depends(e: Expr | TensorSlice) -> bool:
     """Whether a value depends on an axis."""
     parts = e.indices if isinstance(e, TensorSlice) else (e,)
     return any(isinstance(x, IterVar) for part in parts for x in nodes(part))
-
-
-def broadcast(shapes: Sequence[tuple[Extent, ...]], names: Sequence[str]) -> tuple[Extent, ...]:
-    """The shape that arrays of `shapes` have together, as in NumPy: aligned at the last dimension,
-    extents equal or 1. Raises TensorExprError, giving `names` and shapes, where they do not fit."""
-    rank = max(map(len, shapes))
-    out: list[Extent] = []
-    for d in range(-rank, 0):
-        found = [s[d] for s in shapes if len(s) >= -d and s[d] != 1]
-        if any(n != found[0] for n in found):
-            given = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
-            raise TensorExprError(
-                f"shapes do not fit together: {given}; expected equal extents, or 1, counted from "
-                "the last dimension"
-            )
-        out.append(found[0] if found else 1)
-    return tuple(out)
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)

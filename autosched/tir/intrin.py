@@ -14,29 +14,20 @@ meaning what one of its threads makes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
-from typing import Any, Union
+from typing import Union
 
 from autosched.checks import instance, listed, text
-from autosched.errors import ScheduleError, VerifyError
+from autosched.errors import ScheduleError
 from autosched.tir.affine import Affine, Extents, always, same_int
 from autosched.tir.annotations import UNTENSORIZED
 from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.expr import same as same_expr
+from autosched.tir.intrin_check import compare
 from autosched.tir.intrin_code import Implementation, WarpCode, check_tiles, parse
-from autosched.tir.nodes import (
-    Access,
-    Block,
-    Buffer,
-    For,
-    PrimFunc,
-    Site,
-    replace_node,
-    sites,
-    strides,
-)
+from autosched.tir.nodes import Access, Block, Buffer, For, PrimFunc, Site, sites, strides
 from autosched.tir.printer import format_expr
 from autosched.tir.reducers import known_name
 
@@ -140,7 +131,7 @@ def intrin_of(
 
         implementation = parse_func(implementation, check=False)
     if isinstance(implementation, PrimFunc):
-        check_implementation(meaning, implementation, what)
+        compare(meaning, block, implementation, what)
         return TensorIntrin(name, meaning, implementation, frozenset(features))
     if isinstance(implementation, WarpCode):
         return TensorIntrin(name, meaning, implementation, frozenset(features))
@@ -179,59 +170,6 @@ def _nest_of(func: PrimFunc, what: str) -> tuple[tuple[For, ...], Block]:
     if any(isinstance(x, Var) for x in walk(block.body[0])):
         raise ScheduleError(f"{what}: its meaning computes with elements only, not with axes")
     return loops, block
-
-
-TRIALS = 3
-"""Random arguments on which an implementation that is a function is compared with its meaning."""
-
-
-def check_implementation(meaning: PrimFunc, made: PrimFunc, what: str) -> None:
-    """Raise ScheduleError unless the two compute the same on random arguments: integers exactly,
-    floats within what another order of a sum may change."""
-    import numpy as np
-
-    from autosched.tir import interp
-
-    mine, theirs = ([(b.shape, b.dtype) for b in f.params] for f in (meaning, made))
-    if mine != theirs:
-        raise ScheduleError(
-            f"{what}: the implementation has parameters {theirs}; its meaning has {mine}"
-        )
-    if made.sizes:
-        raise ScheduleError(f"{what}: an implementation has no symbolic sizes")
-    block = _nest_of(meaning, what)[1]
-    model = replace_node(meaning, block, (replace(block, init=False),))
-    rng = np.random.default_rng(0)
-    for _ in range(TRIALS):
-        given = [_random(rng, b) for b in meaning.params]
-        expected, found = ([a.copy() for a in given] for _ in range(2))
-        try:
-            interp.run(model, expected)
-            interp.run(made, found)
-        except VerifyError as e:
-            raise ScheduleError(f"{what}: {e}") from e
-        for b, x, y in zip(meaning.params, expected, found, strict=True):
-            if b.dtype.startswith("float"):
-                same = np.allclose(x, y, rtol=1e-2 if b.dtype == "float16" else 1e-5, atol=1e-5)
-            else:
-                same = np.array_equal(x, y)
-            if not same:
-                reduces = "" if block.reducer is None else ", which accumulates in what is there"
-                raise ScheduleError(
-                    f"{what}: the implementation computes another {b.name} than its meaning"
-                    f"{reduces}"
-                )
-
-
-def _random(rng: Any, b: Buffer) -> Any:
-    from autosched.tir import dtypes
-
-    kind = dtypes.array_dtype(b.dtype)
-    if b.dtype == "bfloat16":
-        return dtypes.from_float32(rng.random(b.shape, "float32"))
-    if dtypes.is_float(b.dtype):
-        return rng.random(b.shape).astype(kind)
-    return rng.integers(0, 2 if b.dtype == "bool" else 100, b.shape).astype(kind)
 
 
 def warp_code(loop: For) -> WarpCode | None:
