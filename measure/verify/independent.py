@@ -214,7 +214,7 @@ def _fault(
         found, own, near = (dtypes.to_float32(x) for x in (found, own, near))
     with np.errstate(all="ignore"):
         good = found == own
-        share = tolerance.relative(b.dtype)
+        share = tolerance.relative(b.dtype, b.name)
         if share:
             exact, wide = own.astype(np.float64), near.astype(np.float64)
             wide = wide[np.isfinite(wide)]

@@ -13,21 +13,22 @@ as s, and that is 1 / (8 eps K) times the tolerance: 1,000 for a float32 sum of 
 
 What is computed in a narrower float type than the output's is no nearer than that type allows: the
 same, of each type with its own K and m, and where a value is only rounded to a type on the way,
-CAST * eps. Bools must be equal, and so must integers, unless they are cut from floats that
+CAST * eps. Bools must be equal, and so must integers, unless their values are cut from floats that
 different orders round differently: those may be a step apart beside the tolerance of the floats.
+(An integer that is read at a place which was cut from floats is one of the array's, or it is not.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
 
 from autosched.tir import dtypes
-from autosched.tir.expr import Call, Expr, walk
-from autosched.tir.nodes import Block, PrimFunc, sites
+from autosched.tir.expr import Call, Expr, Slot, walk
+from autosched.tir.nodes import Block, Buffer, PrimFunc, sites
 from autosched.tir.operations import OPS
 
 CAST = 8
@@ -44,19 +45,19 @@ _EXACT_OPS = frozenset(
 class Tolerance:
     """What the tolerance of a program depends on; see this module.
 
-    `least`: of outputs of float types, from what is computed in narrower ones. `steps`: of
-    integers, 0 where they must be equal.
+    `least`: of outputs of float types, from what is computed in narrower ones. `cut`: names of
+    outputs of integers that are cut from floats, which have the tolerance `least` and a step.
     """
 
     terms: int
     transcendental: bool
     least: float = 0.0
-    steps: float = 0.0
+    cut: frozenset[str] = frozenset()
 
-    def relative(self, dtype: str) -> float:
-        """`rtol` for outputs of a type."""
+    def relative(self, dtype: str, name: str = "") -> float:
+        """`rtol` for the output `name` of a type; 0 where it must be equal."""
         if not dtypes.is_float(dtype):
-            return 0.0 if dtype == "bool" else self.steps
+            return self.least if name in self.cut and dtype != "bool" else 0.0
         return max(self.least, _rtol(dtype, self.terms, self.transcendental))
 
 
@@ -65,7 +66,7 @@ def tolerance_of(func: PrimFunc) -> Tolerance:
     all_terms, transcendental = 1, False
     terms: dict[str, int] = {}
     maths: set[str] = set()
-    cut = False
+    cut: set[Buffer] = set()
     least = 0.0
     for site in sites(func):
         block, more = site.block, _terms(site.block)
@@ -75,19 +76,34 @@ def tolerance_of(func: PrimFunc) -> Tolerance:
             transcendental |= is_math
             source = e.args[0].dtype if e.args else e.dtype
             if not dtypes.is_float(e.dtype):
-                cut |= e.op == "cast" and dtypes.is_float(source) and e.dtype != "bool"
-            elif e.op == "cast":
+                continue
+            if e.op == "cast":
                 if dtypes.is_float(source) and _eps(source) < _eps(e.dtype):
                     least = max(least, CAST * _eps(e.dtype))
             elif e.op not in _EXACT_OPS:
                 terms.setdefault(e.dtype, 1)
                 maths |= {e.dtype} if is_math else set()
+        if _cuts(block, cut):
+            cut.update(a.buffer for a in block.writes)
         for dtype in {b.buffer.dtype for b in block.writes} if more else ():
             if dtypes.is_float(dtype):
                 terms[dtype] = terms.get(dtype, 1) + more
     least = max([least, *(_rtol(d, k, d in maths) for d, k in terms.items())])
-    steps = least if cut and (maths or max(terms.values(), default=1) > 1) else 0.0
-    return Tolerance(all_terms, transcendental, least, steps)
+    rounds = bool(maths) or max(terms.values(), default=1) > 1
+    names = frozenset(b.name for b in func.params if b in cut) if rounds else frozenset()
+    return Tolerance(all_terms, transcendental, least, names)
+
+
+def _cuts(block: Block, cut: Collection[Buffer]) -> bool:
+    """Whether integers that the block writes have values cut from floats: in its body, or in that
+    of a block whose result its body reads."""
+    nodes = [e for root in block.body for e in walk(root)]
+    return any(
+        e.op == "cast" and dtypes.is_float(e.args[0].dtype) and not dtypes.is_float(e.dtype)
+        if isinstance(e, Call)
+        else isinstance(e, Slot) and block.reads[e.index].buffer in cut
+        for e in nodes
+    )
 
 
 def _calls(block: Block) -> Iterator[Call]:

@@ -113,7 +113,7 @@ class Expected:
             reference = dtypes.to_float32(reference)
         self.reference = reference
         self.is_float = dtypes.is_float(param.dtype)
-        self.rtol = tolerance.relative(param.dtype)
+        self.rtol = tolerance.relative(param.dtype, param.name)
         """0 where elements must be equal."""
         self._finite = True
         self.rms = 0.0
@@ -125,10 +125,10 @@ class Expected:
             self._bounds(reference)
         elif param.dtype == "bool":
             self._poison = np.logical_not(reference)
-        else:  # the first bit turned over, which is further off than a tolerance goes
-            size = reference.dtype.itemsize
-            first = np.array(1 << 8 * size - 1, f"u{size}").view(reference.dtype)
-            self._poison = reference ^ first
+        else:  # the end of the type that is farther off, further than a tolerance goes
+            info = np.iinfo(reference.dtype)
+            upper = reference >= (int(info.min) + int(info.max) + 1) // 2
+            self._poison = np.where(upper, info.min, info.max).astype(reference.dtype)
 
     def _bounds(self, reference: Array) -> None:
         self._finite = bool(np.isfinite(reference).all())

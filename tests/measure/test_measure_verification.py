@@ -74,15 +74,27 @@ def test_tolerance_of_what_is_computed_in_a_narrower_type() -> None:
 @pytest.mark.parametrize("to", ["int8", "uint8", "int32", "int64"])
 def test_integers_cut_from_sums_of_floats_may_be_a_step_apart(to: str) -> None:
     cut = tolerance_of(cast_of("float32", to, lambda x: te.floor(x * 8.0)))
-    reference = np.array([0, 1, 100, 5], to)
-    expected = Expected(Param("o", (4,), to, True), reference, cut)
-    assert expected.mismatch(reference + np.array([0, 1, 0, 0], to)) == ""
-    assert "o[2] is 98" in expected.mismatch(reference - np.array([0, 1, 2, 0], to))
-    unwritten = reference.copy()
-    expected.poison(unwritten)
-    assert "4 of 4 elements are wrong" in expected.mismatch(unwritten)
+    reference = np.array([0, 1, 100, np.iinfo(to).max], to)
+    expected = Expected(Param("o", (4,), to, True), reference[:3], cut)
+    assert expected.mismatch(reference[:3] + np.array([0, 1, 0], to)) == ""
+    assert "o[2] is 98" in expected.mismatch(reference[:3] - np.array([0, 1, 2], to))
+    widest = Tolerance(1, True, 0.25, frozenset("o"))
+    for tolerance, values in ((cut, reference[:3]), (widest, reference), (widest, reference[3:])):
+        expected = Expected(Param("o", values.shape, to, True), values, tolerance)
+        unwritten = values.copy()
+        expected.poison(unwritten)
+        assert f"{len(values)} of {len(values)} elements" in expected.mismatch(unwritten)
     exact = tolerance_of(cast_of("float32", to, lambda x: te.floor(x * 8.0), reduced=False))
-    assert exact.steps == 0
+    assert exact.relative(to, "o") == 0
+
+
+def test_integers_read_at_a_place_that_is_cut_from_floats_are_equal() -> None:
+    x, d = te.placeholder((8,), name="x"), te.placeholder((9,), "int32", "d")
+    j = te.compute((8,), lambda i: te.floor(te.exp(x[i])).astype("int64"), name="j")
+    o = te.compute((8,), lambda i: d[te.clamp_index(j[i], 9)], name="o")
+    n = te.compute((8,), lambda i: j[i] + 1, name="n")
+    found = tolerance_of(te.create_prim_func([x, d, o, n]))
+    assert found.relative("int32", "o") == 0 < found.relative("int64", "n")
 
 
 def test_tolerance_grows_and_is_bounded() -> None:
