@@ -19,6 +19,7 @@ from autosched.graph import ops
 from autosched.graph.conversion import kept
 from autosched.graph.infer import infer, split_static, type_of_array
 from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Global, Var
+from autosched.graph.ops.index import INDICES
 from autosched.graph.ops.registry import python_name
 from autosched.graph.spec import frozen
 from autosched.graph.types import TensorType, Type
@@ -163,7 +164,9 @@ def call(name: str, args: Sequence[Any], attrs: Mapping[str, Any], outputs: int 
             f"outputs of {name} is {shown(outputs)}; expected an int from 1 up to {MOST_OUTPUTS}"
         )
     static, dtype = ops.find(name).static, _dtype_beside(args)
-    values = [_value(a, None if n in static else dtype) for n, a in enumerate(args)]
+    index = INDICES.get(name)
+    kinds = ("int64" if n == index else None if n in static else dtype for n in range(len(args)))
+    values = [_value(a, kind) for a, kind in zip(args, kinds, strict=True)]
     needed = _needed(name)
     for n, v in enumerate(values[: len(needed)]):
         if v is None and needed[n]:
@@ -233,8 +236,9 @@ def _one(name: str, *args: Any) -> Value:
 
 
 def _dtype_beside(args: Sequence[Any]) -> str | None:
-    """The dtype that plain numbers take: that of the first value."""
-    return next((a.dtype for a in args if isinstance(a, Value)), None)
+    """The dtype that plain numbers take: that of the first value that is no condition."""
+    found = [a.dtype for a in args if isinstance(a, Value)]
+    return next((t for t in found if t != "bool"), found[0] if found else None)
 
 
 def _value(a: Any, dtype: str | None) -> Value | None:

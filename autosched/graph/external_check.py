@@ -15,15 +15,11 @@ import numpy as np
 
 from autosched.graph.evaluator import evaluate
 from autosched.graph.ir import Array, Call, Function, tensor_type
+from autosched.graph.ops.index import INDICES
 from autosched.tir.module import IRModule
 
 TOLERANCE = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-8}
 """Of a result, relative to it and to the largest element: sums are taken in any order."""
-
-INDEXED = frozenset(
-    {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot"}
-)
-"""Operators that take indices, of which 0 is in every array."""
 
 SECONDS = 120
 """That the first call of a function may take."""
@@ -61,7 +57,7 @@ def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]
     [0, 8), or 0 and 1 where they may be indices; `known` are those that have a value, by number."""
     rng = np.random.default_rng(crc32(function.name.encode()))
     calls = [b.value for b in function.body.bindings if isinstance(b.value, Call)]
-    most = 2 if any(c.callee in INDEXED for c in calls) else 8
+    most = 2 if any(c.callee in INDICES for c in calls) else 8
     out: list[Array] = []
     for n, p in enumerate(function.params):
         t = tensor_type(p)

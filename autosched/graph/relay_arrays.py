@@ -31,7 +31,10 @@ def _trunc(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 def _log(base: float) -> Translate:
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        factor = const(1 / np.log(base), known(e, args[0]).dtype)
+        dtype = known(e, args[0]).dtype
+        if not dtypes.is_float(dtype):
+            raise WorkloadError(f"a logarithm of {dtype} is taken; cast it to a float before")
+        factor = const(1 / np.log(base), dtype)
         return e.call("Mul", [*e.call("Log", args), factor])[0]
 
     return translate
@@ -107,7 +110,7 @@ def _arange(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
         same(a, **dict(zip(("start", "stop", "step"), ends, strict=True)))
     elif any(k in a for k in ("start", "stop", "step")):
         raise WorkloadError("start, stop and step stand beside three numbers that are arguments")
-    return const(np.arange(*ends), a.get("dtype", "float32"))
+    return const(np.arange(*ends).astype(a.get("dtype", "float32")))
 
 
 def _shape_of(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
@@ -142,8 +145,9 @@ def _one_hot(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     axis = a.get("axis", -1) % (rank + 1)
     row = [1] * (rank + 1)
     row[axis] = a["depth"]
-    places = const(np.arange(a["depth"]).reshape(row), known(e, at).dtype)
-    here = e.call("Equal", [e.call("Unsqueeze", [at], axes=(axis,))[0], places])[0]
+    places = const(np.arange(a["depth"]).reshape(row))
+    at = e.call("Cast", e.call("Unsqueeze", [at], axes=(axis,)), to="int64")[0]
+    here = e.call("Equal", [at, places])[0]
     on, off = (e.call("Cast", [x], to=dtype)[0] for x in ends)
     return e.call("Where", [here, on, off])[0]
 

@@ -12,6 +12,7 @@ from autosched.errors import WorkloadError
 from autosched.graph.builder import const
 from autosched.graph.ir import Atom
 from autosched.graph.types import TensorType
+from autosched.tir import dtypes
 
 Attrs = Mapping[str, Any]
 
@@ -219,8 +220,14 @@ def _expand_dims(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 def _clip(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     t = e.type(args[0])
     dtype = "float32" if t is None else t.dtype
-    low, high = (const(np.asarray(a[k]), dtype) for k in ("a_min", "a_max"))
-    return e.call("Clip", [*args, low, high])[0]
+    ends: list[Any] = [float(a[k]) for k in ("a_min", "a_max")]
+    if dtypes.is_float(dtype):  # beyond the dtype's numbers nothing is left to clip
+        most = float(np.finfo("float32" if dtype == "bfloat16" else dtype).max)
+        ends = [x if abs(x) <= most else np.copysign(np.inf, x) for x in ends]
+    else:
+        least, most = dtypes.minimum(dtype), dtypes.maximum(dtype)
+        ends = [max(np.ceil(ends[0]), least), min(np.floor(ends[1]), most)]
+    return e.call("Clip", [*args, *(const(np.asarray(x), dtype) for x in ends)])[0]
 
 
 def _take(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
@@ -231,8 +238,9 @@ def _take(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     if mode not in ("clip", "wrap", "fast"):
         raise WorkloadError(f"mode is {shown(mode)}; expected clip, wrap or fast")
     if mode != "fast":  # clip is the mode that is meant where none is written
-        size, dtype = shape(e, x)[axis], known(e, at).dtype
-        first, last, count = (const(np.asarray(n), dtype) for n in (0, size - 1, size))
+        size = shape(e, x)[axis]
+        first, last, count = (const(np.asarray(n), "int64") for n in (0, size - 1, size))
+        at = e.call("Cast", [at], to="int64")[0]  # which has all places
         inside = e.call("Clip", [at, first, last]) if mode == "clip" else e.call("Mod", [at, count])
         at = inside[0]
     return e.call("Gather", [x, at], axis=axis)[0]

@@ -57,6 +57,9 @@ def _truth(op: str) -> Translate:
 
 def _variance(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     """Of a tensor, and of its mean where that is given."""
+    if known(e, args[0]).dtype == "float16":
+        wide = [e.call("Cast", [x], to="float32")[0] for x in args]
+        return e.call("Cast", [_variance(e, wide, a)], to="float16")[0]
     x = args[0]
     mean = args[1] if len(args) > 1 else _reduced("ReduceMean", e, x, a, 1)
     d = e.call("Sub", [x, mean])[0]
@@ -76,6 +79,9 @@ def _std(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _l2_normalize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+    if known(e, args[0]).dtype == "float16":  # squares of half of its numbers are infinite
+        wide = e.call("Cast", args, to="float32")
+        return e.call("Cast", [_l2_normalize(e, wide, a)], to="float16")[0]
     (x,) = args
     squares = _reduced("ReduceSum", e, e.call("Mul", [x, x])[0], a, 1)
     least = const(a["eps"], known(e, x).dtype)

@@ -73,7 +73,7 @@ def reindex(
                                                 with T.block("C"):
                                                     C[vi] += A_reindex[vi, vp]
     """
-    what = f"reindex({block})"
+    what = f"{'reindex' if layout is None else f'reindex_cache_{buffer[0]}'}({block})"
     check_scope(scope, what)
     site = site_of(func, block)
     old = accessed_buffer(site.block, buffer, what)

@@ -71,8 +71,8 @@ def _reach(form: Affine, sizes: Mapping[Var, int], limits: _Limits) -> int:
         inside = max(inside, base)
         most = limits.of(c) * (base if atom.mod is None else min(base, limits.of(atom.mod)))
         if isinstance(atom.div, Size) and divides(atom.div, c):
-            # base // div * div is no further from zero than base, or than div where that is below.
-            most = min(most, limits.of(whole(c, atom.div)) * max(base, limits.of(atom.div)))
+            # base // div * div is no further from base than div is from zero.
+            most = min(most, limits.of(whole(c, atom.div)) * (base + limits.of(atom.div)))
         total += most
     return max(total, inside)
 

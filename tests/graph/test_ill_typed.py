@@ -171,3 +171,13 @@ def test_a_number_of_a_call_is_refused_likewise(value, dtype):
             make()
     assert graph.const(0.1, "float16").value == np.float16(0.1)
     assert graph.const(np.inf, "float16").value == np.inf
+
+
+def test_plain_numbers_beside_conditions_and_as_indices():
+    x = graph.var("x", (3,))
+    rows = graph.op.where(graph.op.greater(x, 0), x, -1e9)
+    made = graph.module(main=graph.function([x], [rows, graph.op.gather(x, 1)]))
+    a = np.array([1, -2, 3], "f4")
+    first, second = graph.evaluate(made, "main", a)
+    np.testing.assert_array_equal(first, np.where(a > 0, a, np.float32(-1e9)))
+    assert second == -2

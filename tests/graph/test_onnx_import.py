@@ -77,6 +77,10 @@ def test_a_symbol_has_one_size(second):
         with pytest.raises(graph.Unsupported, match=told):
             read(proto, shapes)
     assert from_onnx(proto, {"a": (3, 4), "b": (3, 4)})["main"].params[1].type.shape == (3, 4)
+    for nothing in ("?", "unk__1", "None"):  # what exporters write for no name
+        inputs = [info("a", [nothing, 4]), info("b", [nothing, 4])]
+        loose = model([add], inputs, [info("y", [nothing, 4])])
+        assert from_onnx(loose, {"a": (3, 4), "b": (1, 4)})["main"].params[1].type.shape == (1, 4)
     square = model([relu()], [info("x", ["n", "n"])], [info("y", ["n", "n"])])
     with pytest.raises(graph.Unsupported, match="the size n is 3 of the input 'x' and 4 of"):
         from_onnx(square, {"x": (3, 4)})

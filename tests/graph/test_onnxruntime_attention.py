@@ -161,7 +161,7 @@ def test_rotary_embedding(single, interleaved, rng):
     want = turned(by_heads(x), every, interleaved)
     for given, result in ((x, joined(want)), (by_heads(x), want)):
         (found,) = imported(
-            "RotaryEmbedding", [given, positions, COS, SIN], interleaved=interleaved
+            "RotaryEmbedding", [given, positions, COS, SIN], interleaved=interleaved, scale=1.0
         )
         close(found, result)
 

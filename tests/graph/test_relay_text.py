@@ -104,6 +104,22 @@ OPERATORS = [
     ),
     ("take(%x, 6)", X[1, 1]),
     ("take(%x, %n, axis=1)", X[:, [0, 4]]),
+    (  # a table with more rows than the dtype of the indices has numbers
+        'take(zeros(shape=[300], dtype="int8"), cast(%n, dtype="int8"), axis=0)',
+        np.zeros(2),
+    ),
+    ('clip(cast(%n, dtype="int8"), a_min=0f, a_max=255f)', np.array([0, 7])),
+    ("clip(%n, a_min=-6.5f, a_max=6.5f)", np.array([-6, 6])),
+    ('clip(cast(%x, dtype="float16"), a_min=0f, a_max=3.4e38f)', np.maximum(X, 0).astype("f2")),
+    (
+        'nn.l2_normalize(cast(300f * %x, dtype="float16"), eps=1e-10f, axis=[1])',
+        (
+            (XH := (300 * X).astype("f2").astype("f8")) / np.linalg.norm(XH, axis=1, keepdims=True)
+        ).astype("f2"),
+    ),
+    ('variance(cast(300f * %x, dtype="float16"), axis=[1]) < 65000f16', XH.var(1) < 65000),
+    ('one_hot(cast(%n, dtype="int8"), 1f, 0f, depth=200)', np.arange(200) == N[:, None]),
+    ('arange(0f, 5f, 1.5f, dtype="int32")', np.array([0, 1, 3, 4])),
     ('take(%x, %n, axis=1, mode="wrap")', X[:, [3, 2]]),
     ("sum(%x, axis=[1], exclude=False)", X.sum(1)),
     ("(mod(%n, 3), floor_mod(%n, 3)).0", np.array([-1, 1])),

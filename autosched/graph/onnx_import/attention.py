@@ -210,6 +210,8 @@ def rotary(call: Call) -> str:
     shape = call.shape(0, "input", 3, 4)
     depth = 2 * call.shape(2, "cos_cache", 2)[1]
     heads = int(call.attrs.get("num_heads", 0)) or shape[-1] // max(depth, 1)
+    if call.attrs.get("scale", 1.0) != 1.0:
+        call.refuse(f"attribute scale = {call.attrs['scale']!r} is not supported")
     text = "at = Identity(p)\n"
     if prod(call.shape(1, "position_ids")) == 1:
         text = _counting("row", shape[-2]) + _ints("wide", [1, -1])
@@ -217,7 +219,7 @@ def rotary(call: Call) -> str:
     interleaved, part = (int(call.attrs.get(n, 0)) for n in ("interleaved", "rotary_embedding_dim"))
     text += _rotated("y", "x", heads if len(shape) == 3 else 0, interleaved, part)
     return (
-        "RotaryEmbedding <interleaved, num_heads, rotary_embedding_dim>"
+        "RotaryEmbedding <interleaved, num_heads, rotary_embedding_dim, scale>"
         f"(x, p, c, s) => (y) {{\n{text}}}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -129,8 +130,10 @@ def _check_symbols(infos: Sequence[onnx.ValueInfoProto], types: Sequence[TensorT
     seen: dict[str, tuple[int, str]] = {}
     for info, t in zip(infos, types, strict=True):
         for d, n in zip(info.type.tensor_type.shape.dim, t.known, strict=False):
+            if not d.dim_param.isidentifier() or re.match("None$|unk__", d.dim_param):
+                continue  # what exporters write where they have no name
             size, name = seen.setdefault(d.dim_param, (int(n), info.name))
-            if d.dim_param and size != n:
+            if size != n:
                 raise Unsupported(
                     f"the size {d.dim_param} is {size} of the input {name!r} and {n} of the input "
                     f"{info.name!r}; expected one number for it"

@@ -15,12 +15,22 @@ from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import TensorLike, View, constant, is_empty, normal_axis, stage
 from autosched.tir import dtypes
 
+INDICES = {
+    "Gather": 1,
+    "GatherElements": 1,
+    "GatherND": 1,
+    "OneHot": 0,
+    "ScatterElements": 1,
+    "ScatterND": 1,
+}
+"""Operators that take indices, of which 0 is in every array, and the number of that input."""
+
 
 def clamped(index: Any, extent: Any) -> Any:
     """An index from data: negative ones count from the end, what is beyond is brought inside."""
     if not dtypes.is_int(index.dtype):
         raise Unsupported(
-            f"indices are {index.dtype}; expected an integer dtype, such as int64: te.cast them"
+            f"indices are {index.dtype}; expected an integer dtype, such as int64: cast them"
         )
     i = te.cast(index, "int64")
     wrapped = te.select(i < 0, i + extent, i)
