@@ -223,6 +223,9 @@ class Tensor(ex.Operators):
         # Tensors are told by identity: `op.output` gives back the first that was made.
         vars(op).setdefault("_outputs", {}).setdefault(value_index, self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tensor, (self.name, self.shape, self.dtype, self.op, self.value_index)
+
     @property
     def ndim(self) -> int:
         """Number of dimensions."""

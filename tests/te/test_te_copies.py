@@ -42,6 +42,7 @@ def test_what_is_told_by_identity_is_its_own_copy(how: Any) -> None:
 def test_a_pickled_tensor_is_the_same_computation() -> None:
     A, B, C = tensors()
     a, b, c = pickle.loads(pickle.dumps((A, B, C)))
+    assert all(t.op.output(0) is t for t in (a, b, c))
     assert c is not C
     assert b.op.input_tensors == [a]
     assert c.op.attrs["layout_free_placeholders"] == [a]
