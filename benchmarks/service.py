@@ -79,7 +79,7 @@ def empty_server() -> Iterator[tuple[str, int]]:
         while process.poll() is None and time.monotonic() < end:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
-            time.sleep(0.05)
+            time.sleep(0.05)  # until it listens
         else:
             raise RuntimeError(f"the empty server does not answer; its status: {process.poll()}")
         yield f"http://127.0.0.1:{port}", process.pid

@@ -82,7 +82,7 @@ class Protocol:
         seconds = []
         for index in range(self.repeat):
             if index and self.cooldown_ms:
-                time.sleep(self.cooldown_ms * 1e-3)
+                time.sleep(self.cooldown_ms * 1e-3)  # asked for: the processor cools down
             seconds.append(measure(count) / count)
         return Timing(tuple(seconds), count)
 

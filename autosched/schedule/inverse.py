@@ -2,7 +2,7 @@
 
 Solved are mixed-radix numbers of axes, such as `2 * a + b + 1` where b has 2 points, and digits of
 one number that together tell it, such as `i // 16` and `i % 16`: slices, packing and reshaping.
-What comes out is a proposal; whoever uses it proves that each point is visited once.
+The result is a candidate; the caller proves that each point is visited once.
 """
 
 from __future__ import annotations

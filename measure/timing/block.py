@@ -116,7 +116,7 @@ def take_block(
     wanted = 1 if whole else plan.repeats
     while not _enough(samples, sum(ticks), plan, wanted, most_seconds):
         if plan.cooldown_ms:
-            time.sleep(plan.cooldown_ms * 1e-3)
+            time.sleep(plan.cooldown_ms * 1e-3)  # asked for: the processor cools down
         samples.take(number)
         ticks.append(clock())
     return estimate(samples.steady, ticks, nominal, samples.runs, samples.noise)

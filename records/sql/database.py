@@ -269,7 +269,7 @@ class Database:
                 except sqlite3.OperationalError as e:
                     if "locked" not in str(e) or time.monotonic() > deadline:
                         raise StoreUnavailable(f"{self.name} cannot be used now: {e}") from e
-                time.sleep(LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS)  # the lock's owner is another process, which signals none
         finally:
             raw.execute(_BUSY_TIMEOUT)
 

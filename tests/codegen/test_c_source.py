@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ from test_schedule_property import PROGRAMS, QUICK, TRACES
 
 import autosched as at
 from autosched import ops, te
+from autosched.codegen import c
+from autosched.codegen.c_names import HELPERS
 from autosched.errors import ArgumentError, CodegenError
 from autosched.script import parse, parse_func
 from autosched.tir.interp import run
@@ -232,3 +235,8 @@ def test_ordinary_names_of_buffers_stay() -> None:
     S0 = te.compute((4,), lambda i: A[i] + MAX_N[i] + index[i], name="S0")
     source = at.c_source(te.create_prim_func([A, MAX_N, index, S0]))
     assert all(f"restrict {n}" in source for n in ("A", "MAX_N", "index", "S0"))
+
+
+def test_every_helper_of_the_text_is_a_reserved_name() -> None:
+    text = c._HELPERS + c._HALF
+    assert set(re.findall(r"^static inline \w+ (\w+)\(", text, re.MULTILINE)) == HELPERS

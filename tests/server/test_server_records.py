@@ -162,7 +162,7 @@ def test_an_export_is_imported_once_and_never_the_best(
 def test_a_record_of_an_unknown_kind_of_target_is_shown(
     client: httpx.Client, tmp_path: Path
 ) -> None:
-    """A log may be of a later version, whose targets nobody knows here."""
+    """A log may be of a later version, with kinds of targets that this one lacks."""
     lines = [json.loads(line) for line in client.get("/v1/records/export").text.splitlines()]
     for line in lines:
         if line["kind"] != "workload":

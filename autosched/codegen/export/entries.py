@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from autosched.codegen.artifact import KernelInfo, Param
-from autosched.codegen.c_names import MACRO
+from autosched.codegen.c_names import HELPERS, MACRO
 from autosched.codegen.formula import Extent, fold
 from autosched.errors import ArgumentError
 from autosched.tir import dtypes
@@ -42,10 +42,8 @@ _WORDS = """
     FILE fpos_t time_t clock_t off_t div_t ldiv_t lldiv_t float_t double_t
     fpclassify iscanonical iseqsig isfinite isgreater isgreaterequal isinf isless islessequal
     islessgreater isnan isnormal issignaling issubnormal isunordered iszero signbit
-    bits_of float_of multiply_add multiply_addf inverse_sqrt inverse_sqrtf f16_load f16_store
-    f16_round
 """
-_RESERVED = frozenset(_WORDS.split())
+_RESERVED = HELPERS | frozenset(_WORDS.split())
 """Words of C and C++, macros and types of the headers that programs include, and the functions of
 the C library that the object itself calls."""
 _MACRO = re.compile(r"_[A-Z_]\w*|E[A-Z0-9]+|SIG[A-Z0-9]+|U?INT\w*_(MIN|MAX|C)")
