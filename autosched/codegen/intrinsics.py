@@ -7,7 +7,7 @@ from autosched.codegen.tile_intrinsics import made
 from autosched.tir.intrin import TensorIntrin
 
 __all__ = ["BF16", "PAIRS_16", "PAIRS_S8", "PAIRS_S16", "PAIRS_U8", "PAIRS_U16", "VNNI"]
-__all__ += ["VNNI_256", "made"]
+__all__ += ["VNNI_256", "WORDS_16", "WORDS_S16", "WORDS_U16", "made"]
 
 VNNI = "dot_16x4_u8s8s32_vnni"
 """16 sums of 4 products of unsigned by signed bytes, in int32 that wraps (vpdpbusd)."""
@@ -22,6 +22,9 @@ PAIRS_U16, PAIRS_S16 = "dot_8x2_u8s16s32_avx2", "dot_8x2_s8s16s32_avx2"
 """8 sums of 2 products of a byte by 16 bits: weights of 8 bits whose zero point was taken off."""
 PAIRS_16 = "dot_8x2_s16s16s32_avx2"
 """8 sums of 2 products of 16 bits, in int32 that wraps (vpmaddwd)."""
+WORDS_16 = "dot_16x2_s16s16s32_vnni"
+WORDS_U16, WORDS_S16 = "dot_16x2_u8s16s32_vnni", "dot_16x2_s8s16s32_vnni"
+"""The same of 16 sums (vpdpwssd)."""
 BF16 = "dot_16x2_bf16bf16f32"
 """16 sums of 2 products of bfloat16 in float32 (vdpbf16ps): rounded once for each product added;
 subnormal operands and results count as 0."""
@@ -150,34 +153,66 @@ define <8 x i32> @dot(<4 x i8> %A, <32 x i8> %B, <8 x i32> %C) {{
         features=("avx2",),
     )
 
-for _name, _left, _type, _words in (
-    (PAIRS_16, "int16", "<2 x i16>", "add <2 x i16> %A, zeroinitializer"),
-    (PAIRS_U16, "uint8", "<2 x i8>", "zext <2 x i8> %A to <2 x i16>"),
-    (PAIRS_S16, "int8", "<2 x i8>", "sext <2 x i8> %A to <2 x i16>"),
-):
+_WORDS = {
+    "int16": ("<2 x i16>", "add <2 x i16> %A, zeroinitializer"),
+    "uint8": ("<2 x i8>", "zext <2 x i8> %A to <2 x i16>"),
+    "int8": ("<2 x i8>", "sext <2 x i8> %A to <2 x i16>"),
+}
+"""The type of two terms on the left, and what makes words of them."""
+
+
+def _words(name: str, left: str, lanes: int, declared: str, sums: str, feature: str) -> None:
+    """`lanes` sums of two products of 16 bits: `sums` sets %c of %a, %B and %C."""
+    type_, widened = _WORDS[left]
     TensorIntrin.register(
-        _name,
+        name,
         meaning=f"""
 @T.prim_func
-def dot(A: T.Buffer((2,), "{_left}"), B: T.Buffer((8, 2), "int16"), C: T.Buffer((8,), "int32")):
-    for i, k in T.grid(8, 2):
+def dot(A: T.Buffer((2,), "{left}"), B: T.Buffer(({lanes}, 2), "int16"),
+        C: T.Buffer(({lanes},), "int32")):
+    for i, k in T.grid({lanes}, 2):
         with T.block("dot"):
-            vi = T.axis.spatial(8, i)
+            vi = T.axis.spatial({lanes}, i)
             vk = T.axis.reduce(2, k)
             C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
 """,
         implementation=f"""
-declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
-define <8 x i32> @dot({_type} %A, <16 x i16> %B, <8 x i32> %C) {{
-  %words = {_words}
+declare {declared}
+define <{lanes} x i32> @dot({type_} %A, <{2 * lanes} x i16> %B, <{lanes} x i32> %C) {{
+  %words = {widened}
   %two = bitcast <2 x i16> %words to i32
-  %one = insertelement <8 x i32> poison, i32 %two, i64 0
-  %all = shufflevector <8 x i32> %one, <8 x i32> poison, <8 x i32> zeroinitializer
-  %a = bitcast <8 x i32> %all to <16 x i16>
-  %p = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %a, <16 x i16> %B)
-  %c = add <8 x i32> %C, %p
-  ret <8 x i32> %c
+  %one = insertelement <{lanes} x i32> poison, i32 %two, i64 0
+  %all = shufflevector <{lanes} x i32> %one, <{lanes} x i32> poison, <{lanes} x i32> zeroinitializer
+{sums}
+  ret <{lanes} x i32> %c
 }}
 """,
-        features=("avx2",),
+        features=(feature,),
+    )
+
+
+for _left, _name, _wide in (
+    ("int16", PAIRS_16, WORDS_16),
+    ("uint8", PAIRS_U16, WORDS_U16),
+    ("int8", PAIRS_S16, WORDS_S16),
+):
+    _words(
+        _name,
+        _left,
+        8,
+        "<8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)",
+        """  %a = bitcast <8 x i32> %all to <16 x i16>
+  %p = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %a, <16 x i16> %B)
+  %c = add <8 x i32> %C, %p""",
+        "avx2",
+    )
+    _words(
+        _wide,
+        _left,
+        16,
+        "<16 x i32> @llvm.x86.avx512.vpdpwssd.512(<16 x i32>, <16 x i32>, <16 x i32>)",
+        """  %b = bitcast <32 x i16> %B to <16 x i32>
+  %c = call <16 x i32> @llvm.x86.avx512.vpdpwssd.512(
+    <16 x i32> %C, <16 x i32> %all, <16 x i32> %b)""",
+        "avx512vnni",
     )

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autosched import graph
 from autosched.graph import op, passes
+from autosched.graph.ops.quantised import LARGEST_SUM, NARROW, bits_of_sums
 from autosched.graph.ops.winograd import F2, F4, Whole
 from autosched.graph.strategies import implementations
 from autosched.target import Target
@@ -14,6 +17,7 @@ from autosched.target import Target
 PAIRS = Target("llvm -mcpu=haswell")
 """Products of pairs of 16 bits, and none of bytes."""
 BYTES = Target("llvm -mcpu=cascadelake")
+HOST = Target("llvm")
 
 
 def exact(x: np.ndarray, w: np.ndarray, fill: int, pad: int, stride: int = 1) -> np.ndarray:
@@ -31,11 +35,11 @@ def exact(x: np.ndarray, w: np.ndarray, fill: int, pad: int, stride: int = 1) ->
     return sums
 
 
-def compiled(x: np.ndarray, w: np.ndarray, fill: int, **attrs):
+def compiled(x: np.ndarray, w: np.ndarray, fill: int, target: Target = PAIRS, **attrs):
     """A model of one ConvSums for x of this shape."""
     var = graph.var("x", x.shape, x.dtype.name)
     sums = op.autosched_conv_sums(var, w, graph.const(np.array(fill, x.dtype)), **attrs)
-    return graph.build(graph.module(main=graph.function([var], sums)), target=PAIRS, threads=1)
+    return graph.build(graph.module(main=graph.function([var], sums)), target=target, threads=1)
 
 
 @pytest.mark.parametrize("transform", [F2, F4], ids=["2x2", "4x4"])
@@ -97,14 +101,62 @@ def test_copies_in_16_bits_equal_numpy(shape, kernel, attrs):
     assert np.array_equal(model(x)[0], exact(x, w, 9, attrs.get("pads", (0,))[0], stride))
 
 
-def test_targets_with_products_of_bytes_take_them():
-    x = graph.var("x", (1, 64, 28, 28), "uint8")
-    w = np.ones((64, 64, 3, 3), "int8")
+@pytest.mark.parametrize(
+    ("target", "shape", "first"),
+    [
+        (BYTES, (64, 64, 28), "winograd4"),
+        (BYTES, (32, 32, 28), "direct"),
+        (BYTES, (256, 256, 14), "direct"),  # needs more than 26 bits
+        (PAIRS, (256, 256, 14), "winograd2"),
+        (Target("llvm -mcpu=sapphirerapids"), (64, 64, 28), "direct"),
+    ],
+    ids=str,
+)
+def test_the_target_decides(target, shape, first):
+    channels, filters, size = shape
+    x = graph.var("x", (1, channels, size, size), "uint8")
+    w = np.ones((filters, channels, 3, 3), "int8")
     module = graph.module(main=graph.function([x], op.autosched_conv_sums(x, w, pads=(1,) * 4)))
     ready = passes.layout(passes.fuse(module))
     (group,) = [f for f in ready.graphs.values() if f.is_primitive and f.attr("spatial")]
-    assert [i.name for i in implementations(group, BYTES)] == ["conv_sums.direct"]
-    assert len(implementations(group, PAIRS)) == 3
+    names = [i.name for i in implementations(group, target)]
+    assert names[0] == f"conv_sums.{first}"
+    assert ("conv_sums.wide" in names) == (target is PAIRS)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(64, 56), (131, 28), (256, 27)])
+def test_narrow_weights_are_exact_with_any_number_of_channels(channels, size):
+    """Sums of 26 bits at their largest, on this machine's own target; the first by rows of tiles."""
+    rng = np.random.default_rng(channels)
+    terms = channels * 9
+    w = np.zeros((32, terms), "int8")
+    for row in w:
+        each = (LARGEST_SUM - 1) // terms
+        row[...] = rng.choice([-1, 1]) * min(each, 127)
+    w[8:] = rng.integers(-30, 31, (24, terms))
+    w = w.reshape(32, channels, 3, 3)
+    assert bits_of_sums(w) == NARROW
+    for dtype in ("uint8", "int8"):
+        info = np.iinfo(dtype)
+        zeros = np.zeros((1, channels, size, size), dtype)
+        model = compiled(zeros, w, 3, HOST, pads=(1,) * 4, bits=NARROW)
+        for low, high in ((info.min, info.min), (info.max, info.max), (info.min, info.max)):
+            x = rng.integers(low, high + 1, zeros.shape).astype(dtype)
+            assert np.array_equal(model(x)[0], exact(x, w, 3, 1))
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 1600), st.sampled_from([1, 7, 90, 127, 255]))
+def test_bits_hold_all_sums(seed, terms, top):
+    """Against the largest sum of each filter, with the worst bytes beside it."""
+    rng = np.random.default_rng(seed)
+    w = rng.integers(-top, top + 1, (3, terms)).astype("int16")
+    w[0] = top
+    whole = w.astype(np.int64)
+    unsigned = 255 * np.maximum(whole.clip(0).sum(1), -whole.clip(None, 0).sum(1)).max()
+    signed = 128 * np.abs(whole).sum(1).max()
+    bits = bits_of_sums(w)
+    assert bits in (NARROW, 32)
+    assert bits == 32 or max(unsigned, signed) < 1 << NARROW - 1
 
 
 def test_weights_prepared_in_another_type_are_saved_and_loaded(tmp_path: Path):

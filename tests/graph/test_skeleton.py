@@ -131,9 +131,43 @@ def looped(rng):
     return model(nodes, [info("x", [24, 24])], [info("y", [24, 24])], weights)
 
 
+def quantised_windows(rng):
+    """Weights of bytes whose sums are small, and some that are as large as bytes can be: their
+    convolutions have different implementations."""
+    nodes, name = [], "x"
+    weights = {"z": np.asarray(3, "u1"), "wz": np.asarray(128, "u1"), "one": np.asarray(1, "f4")}
+    small = rng.integers(-20, 21, (128, 128, 3, 3)).astype("i1")
+    for n, (w, zero) in enumerate(
+        [
+            (small, ""),
+            (np.full((128, 128, 3, 3), -128, "i1"), ""),
+            ((small.astype("i2") + 128).astype("u1"), "wz"),
+            (np.full((128, 128, 3, 3), 255, "u1"), "wz"),
+        ]
+    ):
+        weights[f"w{n}"] = w
+        nodes += [
+            helper.make_node("ConvInteger", [name, f"w{n}", "z", zero], [f"s{n}"], pads=[1] * 4),
+            helper.make_node("Cast", [f"s{n}"], [f"f{n}"], to=TensorProto.FLOAT),
+            helper.make_node("QuantizeLinear", [f"f{n}", "one", "z"], [f"q{n}"]),
+        ]
+        name = f"q{n}"
+    given = helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 128, 28, 28])
+    made = helper.make_tensor_value_info(name, TensorProto.UINT8, [1, 128, 28, 28])
+    return model(nodes, [given], [made], weights)
+
+
 MODELS = {
     f.__name__: f
-    for f in (residual_net, wide_net, shapes_from_constants, equal_weights, quantised, looped)
+    for f in (
+        residual_net,
+        wide_net,
+        shapes_from_constants,
+        equal_weights,
+        quantised,
+        quantised_windows,
+        looped,
+    )
 }
 
 

@@ -25,6 +25,7 @@ from autosched.graph.ir import Array
 from autosched.graph.onnx_import.files import BOUNDS, MALFORMED, Bounds, ModelLike, load
 from autosched.graph.onnx_import.reader import Reader
 from autosched.graph.onnx_import.tensors import READ, Tensors, check_shape, input_types
+from autosched.graph.ops.quantised import LARGEST_SUM, NARROW, bits_of_sums
 from autosched.tir.module import IRModule
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _MARK = "autosched.weight:"
 _NUMBERS, _CODES, _EQUAL = 16, 64, 64
 """Elements of constants that stay: floating-point numbers, small integers, and equal elements."""
 _TILE = 4093
+_WIDE = "w"
+"""Follows the number of a weight of bytes that is not narrow."""
 
 
 def skeleton(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None) -> bytes:
@@ -197,7 +200,16 @@ def _strip(
         return
     content = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).digest()
     number = numbers.setdefault((array.dtype.str, array.shape, content), len(numbers))
-    copy.doc_string = f"{_MARK}{number}"
+    copy.doc_string = f"{_MARK}{number}{'' if _is_narrow(array) else _WIDE}"
+
+
+def _is_narrow(array: Array) -> bool:
+    """Whether an array is no weight of a convolution whose sums of products of bytes need all
+    bits: kernels differ by it."""
+    if array.dtype.name not in ("int8", "uint8") or array.ndim < 3:
+        return True
+    signed = array if array.dtype == np.int8 else array.astype(np.int16) - 128
+    return bits_of_sums(signed) == NARROW
 
 
 def _stays(array: Array) -> bool:
@@ -230,6 +242,8 @@ class _StandIns(Tensors):
 
         check_shape(tensor.dims, where, self.bounds)
         number = tensor.doc_string.removeprefix(_MARK)
+        wide = number.endswith(_WIDE)
+        number = number.removesuffix(_WIDE)
         if not (number.isascii() and number.isdigit() and len(number) <= 9):
             raise Unsupported(f"{where} has the number {number[:20]!r}; expected up to 9 digits")
         try:
@@ -246,15 +260,21 @@ class _StandIns(Tensors):
                 "the model's weights have more bytes than a server has room for while it looks at "
                 "a model; tune it on your machine: autosched tune MODEL.onnx"
             )
-        return _stand_in(int(number), shape, size, dtype)
+        return _stand_in(int(number), shape, size, dtype, wide)
 
 
-def _stand_in(number: int, shape: tuple[int, ...], size: int, dtype: np.dtype) -> Array:
+def _stand_in(number: int, shape: tuple[int, ...], size: int, dtype: np.dtype, wide: bool) -> Array:
     """Positive values that differ from number to number: their roots are taken, and of equal
-    arrays one is kept."""
+    arrays one is kept. Bytes are near the largest where `wide`, else so near 0 (128 of uint8) that
+    `_is_narrow` holds."""
     rng = np.random.default_rng(number)
     few = min(size, _TILE)
-    if dtype.kind in "iu":
+    if dtype.name in ("int8", "uint8") and len(shape) >= 3:
+        zero, terms = 128 if dtype == np.uint8 else 0, max(size // max(shape[0], 1), 1)
+        most = min(100, max(LARGEST_SUM // terms, 2))
+        low, high = (126, 128) if wide else (1, most)
+        values = (rng.integers(low, high, few) + zero).astype(dtype)
+    elif dtype.kind in "iu":
         values = rng.integers(1, 100, few).astype(dtype)
     elif dtype.kind == "b":
         values = rng.integers(0, 2, few).astype(dtype)

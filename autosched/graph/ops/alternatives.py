@@ -163,7 +163,19 @@ def gemm_rows(
     return stage((rows, columns), element, "gemm", axes=("i", "j"))
 
 
-def _winograd_gains(data: Input, weight: Input, tile: int = F4.tile) -> bool:
+FEW, MANY = (49, 10), (9, 24)
+"""Tiles, and CI * CO / (CI + CO) channels, from which on Winograd's form is the faster one."""
+FEW_OF_BYTES = (49, 28)
+"""The same where the target multiplies twice as many bytes as words at a time. Weights are 8 times
+as large then; few tiles take less time than these take from memory."""
+
+
+def _winograd_gains(
+    data: Input,
+    weight: Input,
+    tile: int = F4.tile,
+    least: tuple[tuple[int, int], ...] = (FEW, MANY),
+) -> bool:
     """Whether Winograd's form is the faster one untuned (`docs/lab/graph-speed-2026-11.md`).
 
     It saves 3/4 of the products, in proportion to CI * CO; its transforms cost in proportion to
@@ -176,7 +188,7 @@ def _winograd_gains(data: Input, weight: Input, tile: int = F4.tile) -> bool:
     *outer, h, wide = spatial
     tiles = images * math.prod(outer) * -(-h // tile) * -(-wide // tile)
     channels = depth * filters / (depth + filters)
-    return bool(tiles >= 9 and channels >= (10 if tiles >= 49 else 24))
+    return any(tiles >= n and channels >= c for n, c in least)
 
 
 @strategy("Conv")
@@ -233,8 +245,14 @@ def _is_wider_faster(data: Input, weight: Input, target: Target) -> bool:
     """Whether products of bytes are faster in 16 bits (`docs/lab/low-precision-2026-11.md`): where
     the target multiplies pairs of 16 bits (vpmaddwd) and no bytes."""
     bytes_ = {"avx512vnni", "avxvnni", "amx-int8"} & target.features
-    kinds = {"uint8", "int8"}
-    return "avx2" in target.features and not bytes_ and {data.dtype, weight.dtype} <= kinds
+    return not bytes_ and _multiplies_words(data, weight, target)
+
+
+def _multiplies_words(data: Input, weight: Input, target: Target) -> bool:
+    """Whether bytes may be multiplied as 16 bits, in pairs (vpmaddwd, vpdpwssd): tile registers
+    multiply eight times as many bytes."""
+    pairs = "avx2" in target.features and "amx-int8" not in target.features
+    return pairs and {data.dtype, weight.dtype} <= {"uint8", "int8"}
 
 
 def sums_groups(x: TensorLike, w: TensorLike, fill: TensorLike | None = None, **attrs: Any) -> Any:
@@ -325,11 +343,12 @@ WIDE_ROWS = 32
 memory."""
 
 
-def _is_exact(whole: Whole, data: Input, weight: Input) -> bool:
-    """Whether no result can be too large for a transform in integers, whatever the values."""
+def _is_exact(whole: Whole, data: Input, weight: Input, bits: int) -> bool:
+    """Whether no result can be too large for a transform in integers, whatever the data."""
     kinds = (data.dtype, weight.dtype)
     largest = (max(-dtypes.minimum(t), dtypes.maximum(t)) for t in kinds)
-    return bool(math.prod(largest) * math.prod(weight.shape[1:]) < whole.most)
+    most = min(math.prod(largest) * math.prod(weight.shape[1:]), (1 << bits - 1) - 1)
+    return bool(most < whole.most)
 
 
 @strategy(SUMS["Conv"])
@@ -361,21 +380,26 @@ def conv_sums_strategy(
         prepare = {1: dtypes.to_float32}
         s.add(conv_sums_float, name="conv_sums.float", plevel=12, when=few, prepare=prepare)
         return
-    if not _is_wider_faster(data, weight, target):
-        return
-    pixels = data.shape[2:]
-    many = _known(pixels) and math.prod(pixels) >= WIDE_ROWS and attrs.group == 1
-    level = 12 if many else 8
-    s.add(conv_sums_wide, name="conv_sums.wide", plevel=level, prepare={1: _widened})
+    if _is_wider_faster(data, weight, target):
+        pixels = data.shape[2:]
+        many = _known(pixels) and math.prod(pixels) >= WIDE_ROWS and attrs.group == 1
+        level = 12 if many else 8
+        s.add(conv_sums_wide, name="conv_sums.wide", plevel=level, prepare={1: _widened})
     ones = all(n == 1 for n in (*attrs.strides, *attrs.dilations)) and attrs.group == 1
     if not ones or attrs.kernel_shape != (3, 3) or not _known(data.shape):
         return
-    for whole in WHOLE:
-        if _is_exact(whole, data, weight):
-            level = 15 if _winograd_gains(data, weight, whole.transform.tile) else 7
-            name = f"conv_sums.winograd{whole.transform.tile}"
-            s.add(sums_by(whole), name=name, plevel=level, prepare={1: whole.weights})
-            break
+    if not _multiplies_words(data, weight, target):
+        return
+    whole = next((t for t in WHOLE if _is_exact(t, data, weight, attrs.bits)), None)
+    words = _is_wider_faster(data, weight, target)
+    if whole is None or (whole.transform is F2 and not words):
+        return  # F(2 x 2) saves 5/9 of the products, and words take twice the time of bytes
+    least = (FEW, MANY) if words else (FEW_OF_BYTES,)
+    tile = whole.transform.tile
+    level = 15 if _winograd_gains(data, weight, tile, least) else 7
+    s.add(
+        sums_by(whole), name=f"conv_sums.winograd{tile}", plevel=level, prepare={1: whole.weights}
+    )
 
 
 def _widened(weight: Array) -> Array:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from autosched import te
 from autosched.graph.ops.conv import convolved, window_of
 from autosched.graph.ops.linear import matmul
@@ -119,11 +122,27 @@ def conv_sums(
     kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
+    bits: int = 32,
 ) -> Any:
     """int32 sums of the products of integers as they are stored, no zero points taken off, or
-    float32 ones of bfloat16; around x is `fill`, which stands for 0."""
+    float32 ones of bfloat16; around x is `fill`, which stands for 0. `bits` hold every sum."""
     window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     return convolved(x, w, group, window, padding_value(x, fill), sums_of(x))
+
+
+NARROW = 26
+"""Bits of sums whose weights have no large sums themselves."""
+LARGEST_SUM = 1 << NARROW - 9
+"""Of the weights of one sign, which bytes multiply by 256 at most, for sums of NARROW bits."""
+
+
+def bits_of_sums(weight: npt.NDArray[Any]) -> int:
+    """Bits that hold every sum of products of bytes by a weight (CO, ...) of 8 or 16 bits: NARROW
+    or 32, so that few kernels differ by it. A sum is largest where bytes are 0 beside the weights
+    of one sign and 255 beside the others, or -128 beside all."""
+    rows = weight.reshape(len(weight), -1).astype(np.int64)
+    largest = max(np.abs(side.sum(1)).max(initial=0) for side in (rows.clip(0), rows.clip(None, 0)))
+    return NARROW if largest < LARGEST_SUM else 32
 
 
 def padding_value(x: TensorLike, fill: TensorLike | None) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 
 from autosched.graph.fold import evaluated
 from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, tensor_type
-from autosched.graph.ops.quantised import SUMS
+from autosched.graph.ops.quantised import SUMS, bits_of_sums
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.passes.emitting import Emitter, all_known
 
@@ -174,10 +174,17 @@ def _conv(out: _Rewriter, call: Call) -> Atom | None:
         return None
     shape = _by_channel(len(axes) - 1)
     x = x._replace(scale=_scalar(out, x.scale))
-    sums = out.emit(SUMS["Conv"], x.q, weight.values, x.zero, **dict(call.attrs))
+    sums = _conv_sums(out, call, x.q, weight, x.zero)
     if bias is not None and len(axes) > 1:
         bias = out.emit("Reshape", bias, np.array([-1, *[1] * (len(axes) - 1)], np.int64))
     return _scaled(out, sums, weight, x, bias, shape)
+
+
+def _conv_sums(
+    out: _Rewriter, call: Call, x: Atom | None, weight: Weight, zero: Atom | None
+) -> Atom:
+    bits = bits_of_sums(weight.values)
+    return out.emit(SUMS["Conv"], x, weight.values, zero, **dict(call.attrs), bits=bits)
 
 
 def _by_channel(spatial: int) -> Callable[[Array], Array]:
@@ -289,7 +296,7 @@ def _conv_integer(out: _Rewriter, call: Call) -> Atom | None:
     weight = _weight(w, None, w_zero, 0, 0, axes)
     if weight is None or not _single(x_zero):
         return None
-    sums = out.emit(SUMS["Conv"], x, weight.values, x_zero, **dict(call.attrs))
+    sums = _conv_sums(out, call, x, weight, x_zero)
     less = _offset(out, weight, x_zero, _by_channel(len(axes) - 1))
     return sums if less is None else out.emit("Add", sums, less)
 
@@ -310,7 +317,7 @@ def _qlinear_conv(out: _Rewriter, call: Call) -> Atom | None:
     if weight is None or not all(_single(a) for a in (x_scale, x_zero, scale, zero)):
         return None
     shape = _by_channel(len(axes) - 1)
-    sums = out.emit(SUMS["Conv"], x, weight.values, x_zero, **dict(call.attrs))
+    sums = _conv_sums(out, call, x, weight, x_zero)
     return _finish(out, sums, weight, (x_scale, x_zero, scale, zero), bias, shape)
 
 

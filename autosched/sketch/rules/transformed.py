@@ -19,6 +19,8 @@ from autosched.sketch.analysis import BlockInfo
 from autosched.sketch.decisions import TileSpec
 from autosched.sketch.rules.constant import constant_axes, inline_matrices
 from autosched.sketch.rules.default import axis_loops, own_loops
+from autosched.sketch.rules.dots import Dot, dots_of
+from autosched.sketch.rules.tensorize import pack_operands
 from autosched.sketch.rules.tile_defaults import default_rows, extent_of, lanes_of
 from autosched.sketch.rules.tiling import pack, packable, place_panel, prepared_weights
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -132,19 +134,25 @@ def _rows(info: BlockInfo, inverse: BlockInfo) -> Iter | None:
 
 
 def _sketch(state: State, chain: Chain) -> State:
-    schedule = state.fork()
+    schedule, blocks = state.fork(), state.blocks()
     for info in (chain.inverse, chain.data):
         inline_matrices(schedule, state.blocks(), info.name)
     elements = schedule.get_block(chain.elements.name)
     rows, outer, lanes = _outer(state, schedule, chain, elements)
     at = outer[-1]
+    dot = _whole_dot(chain.product, state.target)
+    root = schedule.get_block(chain.product.name)
+    panel = None if dot is None else pack_operands(schedule, root, chain.product, dot, blocks)[0]
     for info in (chain.inverse, chain.product, chain.data):
         schedule.compute_at(schedule.get_block(info.name), at)
     for info in (chain.inverse, chain.data):
         _written_out(schedule, info, state.target)
     specs = _product_specs(chain.product, state.target)
     state.declare(schedule, specs)
-    packed = _product(state, schedule, chain.product, specs)
+    if dot is None or panel is None:
+        packed = _product(state, schedule, chain.product, specs)
+    else:
+        packed = _dots(schedule, chain.product, specs, dot, panel)
     for loop in outer:
         schedule.parallel(loop)
     schedule.vectorize(lanes)
@@ -258,3 +266,49 @@ def _product(
         schedule.unroll(loop)
     schedule.vectorize(lane)
     return packed
+
+
+def _whole_dot(info: BlockInfo, target: Target) -> Dot | None:
+    """The intrinsic on vectors that computes the product, if it divides all of its axes."""
+    for dot in dots_of(info, target):
+        if dot.across is None and all(
+            extent_of(a) % dot.whole.get(a.var.name, 1) == 0 for a in info.block.iters
+        ):
+            return dot
+    return None
+
+
+def _dots(
+    schedule: Schedule, info: BlockInfo, specs: tuple[TileSpec, ...], dot: Dot, panel: BlockRV
+) -> list[str]:
+    """Tile the product by an intrinsic; the name of the block that packs its weights."""
+    by_axis = _own(schedule, info)
+    tiles = {spec.axis: spec for spec in specs}
+    outer: list[LoopRV] = []
+    inner: list[LoopRV] = []
+    for axis in info.spatial:
+        loop = by_axis[id(axis)]
+        spec = tiles.get(axis.var.name)
+        if axis is dot.column:
+            around, wide = schedule.split(loop, [None, Decision(tiles[axis.var.name].names[0])])
+            several, lanes = schedule.split(wide, [None, dot.lanes])
+            outer.append(around)
+            inner.append(several)
+        elif spec is None:
+            outer.append(loop)
+        else:
+            around, part = schedule.split(loop, [None, Decision(spec.names[0])])
+            outer.append(around)
+            inner.append(part)
+    reduce = [by_axis[id(a)] for a in info.reduce]
+    at = info.reduce.index(dot.term)
+    reduce[at], terms = schedule.split(reduce[at], [None, dot.group])
+    schedule.reorder(*outer, *reduce, *inner, lanes, terms)
+    schedule.tensorize(lanes, dot.intrin.name)
+    loops = schedule.get_loops(panel)
+    for loop in loops[: max(len(loops) - 3, 1)]:
+        schedule.parallel(loop)
+    schedule.vectorize(loops[-1])
+    for loop in inner:
+        schedule.unroll(loop)
+    return [schedule.get(panel).name]
