@@ -126,7 +126,7 @@ def test_the_target_decides(target, shape, first):
 
 @pytest.mark.parametrize(("channels", "size"), [(64, 56), (131, 28), (256, 27)])
 def test_narrow_weights_are_exact_with_any_number_of_channels(channels, size):
-    """Sums of 26 bits at their largest, on this machine's own target; the first by rows of tiles."""
+    """Sums of 26 bits at their largest, on this machine's target; the first by rows of tiles."""
     rng = np.random.default_rng(channels)
     terms = channels * 9
     w = np.zeros((32, terms), "int8")
