@@ -100,8 +100,13 @@ class CompiledModel:
 
     def checked(self, inputs: Sequence[Any]) -> list[Array]:
         """The inputs as C-contiguous arrays. Raises ArgumentError where they do not fit."""
+        names = ", ".join(i.name for i in self.inputs)
+        if any(isinstance(x, Mapping) for x in inputs):
+            raise ArgumentError(
+                f"a mapping is no array; expected the inputs {names} in this order, or by name as "
+                "model.run(inputs)"
+            )
         if len(inputs) != len(self.inputs):
-            names = ", ".join(i.name for i in self.inputs)
             raise ArgumentError(
                 f"the model takes {len(self.inputs)} inputs ({names}), found {len(inputs)}"
             )

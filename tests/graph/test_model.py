@@ -37,6 +37,11 @@ def test_a_model_computes_what_onnx_says(net, compiled, rng):
     assert (compiled.outputs[0].name, compiled.outputs[0].dtype) == ("y", "float32")
 
 
+def test_a_mapping_in_place_of_arrays_is_pointed_to_run(compiled, rng):
+    with pytest.raises(ArgumentError, match=r"expected the inputs x in this order.*model\.run"):
+        compiled({"x": rng.standard_normal((1, 3, 12, 12)).astype("f4")})
+
+
 def test_outputs_are_fresh_and_calls_do_not_disturb_each_other(compiled, rng):
     xs = [rng.standard_normal((1, 3, 12, 12)).astype("f4") for _ in range(6)]
     wanted = [compiled(x)[0].copy() for x in xs]
