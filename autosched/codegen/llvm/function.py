@@ -11,8 +11,8 @@ from autosched.codegen.llvm.blocks.carry import Carry, carries
 from autosched.codegen.llvm.blocks.find_tile import Tile, find_tile
 from autosched.codegen.llvm.blocks.overhang import may_fill
 from autosched.codegen.llvm.blocks.points import Points
+from autosched.codegen.llvm.blocks.separable import tile_writer
 from autosched.codegen.llvm.blocks.tensor import find_match, writer_of
-from autosched.codegen.llvm.blocks.tile import TileWriter
 from autosched.codegen.llvm.blocks.transpose import TransposeWriter, find_transposition
 from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.control import Control
@@ -164,7 +164,7 @@ class FunctionWriter:
             tile = self.tile(node)
             if tile is not None:
                 with self.b.at(self.module.lines.get(id(tile.block))):
-                    TileWriter(self, tile).write()
+                    tile_writer(self, tile).write()
                 return
         if node.annotation(KEY) is not None:
             self.tensor(node)

@@ -9,7 +9,7 @@ from autosched.codegen.apart import apart
 from autosched.tir.affine import Affine, Extents, always
 from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, Match
-from autosched.tir.nodes import Block, For, Node, Predicate, Site
+from autosched.tir.nodes import CONSTANT_AXES, Block, For, Node, Predicate, Site
 from autosched.tir.scatter import moved_by
 from autosched.tir.size import Size
 
@@ -61,7 +61,10 @@ def find_tile(node: Node, match: Callable[[For], Match], blocks: Mapping[int, Si
         (reduce if it.kind == "reduce" else spatial).update(binding.variables())
     if reduce & spatial or not any(loop.var in reduce for loop in loops):
         return None
-    if loops[0].var not in reduce and loops[0].kind != "vectorized":
+    # Elsewhere a tile begins inside unrolled loops over results; sums by constant matrices share
+    # terms between these (`separable.py`).
+    constant = loops[0].kind == "unrolled" and block.annotation(CONSTANT_AXES) is not None
+    if loops[0].var not in reduce and loops[0].kind != "vectorized" and not constant:
         return None
     # Copies stand in any order, so a vectorised loop around some moves inside them.
     loops.sort(key=lambda loop: loop.kind == "vectorized")

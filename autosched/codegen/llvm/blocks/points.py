@@ -297,6 +297,11 @@ class Points:
             out = self.both(out, self.condition(p))
         return out
 
+    @property
+    def fused(self) -> str:
+        """LLVM's multiply-add; never one that may be a call of libm."""
+        return "fma" if self.scalars.target.has_fma else "fmuladd"
+
     def combine(self, reducer: Reducer, old: list[Value], new: list[Value]) -> list[Value]:
         """`reducer` applied to two tuples of values."""
         saved = self.operands
@@ -360,8 +365,7 @@ class Points:
             a, b = (self.scalars.evaluate(x, guard) for x in product.args)
             lanes = max(a.lanes, b.lanes, old[0].lanes)
             a, b, c = (self.index.widen(v, lanes) for v in (a, b, old[0]))
-            fused = "fma" if self.scalars.target.has_fma else "fmuladd"  # never a call of libm
-            name = f"llvm.{fused}.{suffix(c.dtype, lanes)}"
+            name = f"llvm.{self.fused}.{suffix(c.dtype, lanes)}"
             self.b.declare(name, f"{c.type} @{name}({c.type}, {c.type}, {c.type})")
             ref = self.b.op(
                 f"call {c.type} @{name}({a.type} {a.ref}, {b.type} {b.ref}, {c.type} {c.ref})"
