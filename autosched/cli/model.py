@@ -153,6 +153,11 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
             records = stack.enter_context(open_service(options.db))
         elif url or Path(options.db).is_file():
             records = options.db
+        elif options.db != DEFAULT_DB:
+            raise WorkloadError(
+                f"--db {options.db}: there is no such file; expected records of a tuning, or no "
+                "--db for default schedules"
+            )
         model = build(
             module,
             options.target,

@@ -142,6 +142,9 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
     assert (row["title"], row["calls"], row["trials"]) == ("matmul", 1, 8)
     done = cli("compile", "m.onnx", "--db", "m.db", "-o", "again")
     assert done.out.startswith("again: 1 kernels (1 distinct, 1 from records)")
+    done = cli("compile", "m.onnx", "--db", "n.db", "-o", "no")
+    assert (done.status, sorted(tmp_path.glob("n*"))) == (1, [])
+    assert "--db n.db: there is no such file; expected records" in done.err
     np.save("x.npy", np.ones((4, 16), "f4"))
     for folder in ("out", "again"):
         assert cli("run", folder, "--input", "x=x.npy").status == 0
