@@ -34,9 +34,9 @@ def compute_inline(func: PrimFunc, block: str) -> PrimFunc:
     """Put a producer's expression in place of every read of it, and drop it.
     (TVM compute_inline, Halide compute_inline.)
 
-    Legality: the block is no reduction, writes its own spatial axes, one a dimension, writes no
-    argument of the function and is the only writer of its buffers; nothing overwrites what it
-    reads; no expression gets more than MAX_NODES nodes.
+    Legality: the block is no reduction and no recurrence, writes its own spatial axes, one a
+    dimension, writes no argument of the function and is the only writer of its buffers; nothing
+    overwrites what it reads; no expression gets more than MAX_NODES nodes.
 
     rewrite:
         with T.block("B"):                      with T.block("C"):
@@ -162,9 +162,11 @@ def _points(
 
 
 def _check_pointwise(site: Site, what: str, steps: bool = False) -> None:
-    """Spatial axes only (`steps`: or sequential ones), no reducer and no predicate of its own."""
+    """Spatial axes only, no reducer and no predicate of its own. `steps`: or sequential axes, of a
+    block that reads nothing it writes; what it wrote in earlier steps has no expression."""
     block = site.block
-    kinds = {"spatial", "sequential"} if steps else {"spatial"}
+    own = any(r.buffer is w.buffer for r in block.reads for w in block.writes)
+    kinds = {"spatial", "sequential"} if steps and not own else {"spatial"}
     if block.reducer is not None or any(it.kind not in kinds for it in block.iters):
         refuse(
             f"{what}: {block.name} is a reduction or a recurrence, which has no expression to "
