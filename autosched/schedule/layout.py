@@ -275,9 +275,9 @@ def transform_layout(
     Legality: the buffer is an intermediate (or `parameters`) without alignment; the layout's digits
     determine every index; indices that it cuts are affine; a swizzle turns one whole dimension by a
     digit of dimensions that are not swizzled, of a buffer that no recurrence and no rolled block
-    writes. With `pad_value` the one writer is no reduction, writes all of the buffer by its own
-    axes, one a dimension, and shares no loop. An argument keeps its layout, which is the caller's:
-    cache_read with a layout reads it through a stage that transforms it.
+    writes. With `pad_value` the one writer is no reduction and no recurrence, writes all of the
+    buffer by its own axes, one a dimension, and shares no loop. An argument keeps its layout, which
+    is the caller's: cache_read with a layout reads it through a stage that transforms it.
 
     rewrite: (lambda i, j: (i // 4, j, i % 4))
         B = T.alloc_buffer((10, 6), "float32")      B = T.alloc_buffer((3, 6, 4), "float32")
@@ -388,6 +388,13 @@ def _padded_writer(
         refuse(
             f"{what}: pad_value is for a block that writes one value for each element; cache_write "
             f"{block.name} and transform the copy",
+            block,
+        )
+    if is_step(block):
+        refuse(
+            f"{what}: pad_value makes the axes of the writer anew, without an order, and "
+            f"{block.name} goes step by step; leave pad_value out, or transform a copy, which "
+            "cache_read makes in a block that reads it",
             block,
         )
     (order,) = written_axes(block, what)

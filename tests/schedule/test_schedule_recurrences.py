@@ -109,6 +109,13 @@ STEPS: dict[str, Step] = {
     "transform_layout, digits": lambda s: s.transform_layout(
         "C", ("write", 0), [[0, 4], 1, [0, 1, 4]]
     ),
+    "transform_layout, padded": lambda s: s.transform_layout(
+        "C", ("write", 0), [[0, 4], 1, [0, 1, 4]], 7
+    ),
+    "transform_layout, padded inside": lambda s: s.transform_layout(
+        "C", ("write", 0), [0, [1, 4], [1, 1, 4]], 7
+    ),
+    "transform_layout, turned": lambda s: s.transform_layout("C", ("write", 0), [1, 0], 7),
     "transform_block_layout": lambda s: s.transform_block_layout("C", [1, 0]),
     "transform_block_layout, digits": lambda s: s.transform_block_layout(
         "C", [[0, 2], 1, [0, 1, 2]]
