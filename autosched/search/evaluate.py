@@ -9,6 +9,7 @@ what cannot be recorded, what is asked for once only, and the tests as an oracle
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +99,8 @@ class Evaluator:
         else:
             for v, _ in pieces:
                 self._tape(v)  # recording is Python: it gains nothing from threads
-            found = list(_threads(self.space.target.num_cores).map(work, pieces))
+            threads = _threads(self.space.target.num_cores, os.getpid())
+            found = list(threads.map(work, pieces))
         return [x for part in found for x in part]
 
     def _piece(self, population: Population, variant: int, rows: IntArray) -> Iterator[Part]:
@@ -192,7 +194,8 @@ class Evaluator:
 
 
 @cache
-def _threads(count: int) -> ThreadPoolExecutor:
+def _threads(count: int, process: int) -> ThreadPoolExecutor:
+    """Threads of one process: those of its parent do not survive a fork."""
     return ThreadPoolExecutor(count, thread_name_prefix="autosched-evaluate")
 
 

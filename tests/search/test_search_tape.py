@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -177,3 +180,27 @@ def test_every_variant_of_the_usual_workloads_has_a_tape(name: str, args: tuple[
     evaluator = evaluator_of(space)
     without = [v.name for n, v in enumerate(space.variants) if evaluator._tape(n) is None]
     assert without == []
+
+
+def test_a_forked_child_evaluates_with_threads_of_its_own() -> None:
+    """Those of its parent do not survive: a child that waited for them would never end."""
+    space = generate_space(prim_func_of("matmul", (64, 64, 64)), Target("llvm -num-cores=2"))
+    evaluator = evaluator_of(space)
+    population = space.sample(np.random.default_rng(0), 64)
+    expected = evaluator.parts(population)
+    assert len(expected) > 1  # one piece needs no threads
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are the matter
+        child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+        status = 1
+        try:
+            found = evaluator.parts(population)
+            pairs = zip(found, expected, strict=True)
+            status = 0 if all(np.array_equal(a.results, b.results) for a, b in pairs) else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
