@@ -6,11 +6,20 @@ keep their order. Each program that a primitive makes is compared here with the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autosched.errors import ScheduleError
-from autosched.tir.nodes import Block, Buffer, PrimFunc, buffers_of, sites
+from autosched.tir.nodes import Block, Buffer, PrimFunc, Site, buffers_of, sites
 from autosched.tir.opaque import Opaque, opaque_blocks, opaque_of
 
-ALLOWED = ("annotate", "unannotate", "get_loops", "get_producers", "get_consumers")
+ALLOWED = (
+    "annotate",
+    "unannotate",
+    "cache_inplace",
+    "get_loops",
+    "get_producers",
+    "get_consumers",
+)
 """Methods of a schedule that take an opaque block."""
 
 
@@ -23,13 +32,15 @@ def require_schedulable(block: Block, method: str) -> None:
         )
 
 
-def require_still(old: PrimFunc, new: PrimFunc) -> None:
-    """Raise ScheduleError if `new`, made of `old`, has another order around opaque blocks."""
+def require_still(old: PrimFunc, new: PrimFunc, updated: str | None = None) -> None:
+    """Raise ScheduleError if `new`, made of `old`, has another order around opaque blocks. The
+    block `updated` may run on other buffers."""
     before = opaque_blocks(old)
     if not before:
         return
     for block, after in zip(before, opaque_blocks(new), strict=True):
-        if not _same(block, after) or all(after is not node for node in new.body):
+        kept = block.name == updated or _same(block, after)
+        if not kept or all(after is not node for node in new.body):
             raise ScheduleError(
                 f"opaque block {block.name!r} runs as it is written, on whole dense buffers in "
                 "global memory; this would change it, or a buffer of it"
@@ -50,6 +61,15 @@ def require_still(old: PrimFunc, new: PrimFunc) -> None:
             across = users.get(id(b), set()) - {places[name]}
             if across:
                 _refuse(name, before, places[name], min(across))
+
+
+def before_opaque(order: Sequence[Site]) -> Sequence[Site]:
+    """The first of some blocks in program order, up to one that is opaque: what stands behind
+    that stays there, whatever is done here."""
+    for n, site in enumerate(order):
+        if opaque_of(site.block) is not None:
+            return order[:n]
+    return order
 
 
 def _used(block: Block) -> list[Buffer]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autosched.errors import ScheduleError
+from autosched.schedule.across import before_opaque
 from autosched.schedule.annotate import SCOPES
 from autosched.schedule.check import loop_vars, names, ordered_vars, refuse, require, required
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
@@ -84,10 +85,13 @@ def cache_read(
     readers = [site, *(site_of(func, name) for name in consumers)]
     for other in readers[1:]:
         read_buffer(other.block, old.name, what)
-    order = {id(s.block): n for n, s in enumerate(sites(func))}
+    every = list(sites(func))
+    order = {id(s.block): n for n, s in enumerate(every)}
     readers = sorted({id(s.block): s for s in readers}.values(), key=lambda s: order[id(s.block)])
+    first, last = (order[id(s.block)] for s in (readers[0], readers[-1]))
+    end = last + 1 + len(before_opaque(every[last + 1 :]))
     for w in writers_of(func, old):
-        if order[id(w.block)] >= order[id(readers[0].block)]:
+        if first <= order[id(w.block)] < end:
             refuse(
                 f"{what}: {w.block.name} writes {old.name} after {readers[0].block.name} or in it"
             )
@@ -154,6 +158,11 @@ def _read_through(block: Block, old: Buffer, copy: Buffer, dims: Packing, what: 
         dims.through(a, copy, extents, what) if a.buffer is old else a for a in block.reads
     )
     return replace(block, reads=reads)
+
+
+def copying_block(name: str, source: Buffer, target: Buffer) -> Block:
+    """A block that copies all elements, one axis a dimension."""
+    return _copier(name, [(source, target)], packing(target, None, name))[0]
 
 
 def _copier(

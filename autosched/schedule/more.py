@@ -24,6 +24,7 @@ from autosched.schedule import (
     blockize as _blockize,
 )
 from autosched.schedule import cache_index as _cache_index
+from autosched.schedule import inplace as _inplace
 from autosched.schedule import (
     merge as _merge,
 )
@@ -56,6 +57,7 @@ MORE = frozenset(
         "pad_einsum",
         "pad_read",
         "cache_index",
+        "cache_inplace",
         "reindex",
         "reindex_cache_read",
         "reindex_cache_write",
@@ -64,12 +66,6 @@ MORE = frozenset(
     }
 )
 """The methods of this module that a trace may call."""
-
-ABSENT = {
-    "cache_inplace": "no block writes what another one has read before; rfactor or cache_write "
-    "gives a block a buffer of its own",
-}
-"""Primitives of TVM that are none here: why, and what to do instead."""
 
 MOST_FACTORS = 64
 """Of one loop: no extent of 64 bits has more that are not 1."""
@@ -144,6 +140,25 @@ def cache_index(sch: Schedule, block: BlockRV | str, scope: str = "global") -> t
     where = text_of(scope, "cache_index: scope")
     sch.func, names = _cache_index.cache_index(sch.func, sch._block(block), where)
     return sch._out("cache_index", (block,), names, scope=where)
+
+
+def cache_inplace(
+    sch: Schedule,
+    block: BlockRV | str,
+    read_buffer_index: int | str,
+    storage_scope: str = "global",
+) -> tuple[BlockRV, BlockRV]:
+    """Update a copy of a buffer in the place of it; see `inplace.cache_inplace`. Returns the blocks
+    that copy before and after."""
+    index = read_buffer_index
+    if not isinstance(index, str):
+        index = index_of(index, "cache_inplace: read_buffer_index")
+    where = text_of(storage_scope, "cache_inplace: storage_scope")
+    name = sch._block(block)
+    func, *names = _inplace.cache_inplace(sch.func, name, index, where)
+    sch._set_func(func, name)
+    before, after = sch._out("cache_inplace", (block, index), names, storage_scope=where)
+    return before, after
 
 
 def reindex(sch: Schedule, block: BlockRV | str, buffer: Sequence[str | int] | str) -> BlockRV:

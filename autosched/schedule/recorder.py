@@ -60,8 +60,12 @@ class Recorder:
 
     @func.setter
     def func(self, new: PrimFunc) -> None:
+        self._set_func(new)
+
+    def _set_func(self, new: PrimFunc, updated: str | None = None) -> None:
+        """`updated`: the opaque block that works in other buffers now."""
         if self.has_opaque:
-            require_still(self._func, new)
+            require_still(self._func, new, updated)
         if self.has_units:
             require_units(self._func, new)
         self._func = derived(new, self._func)

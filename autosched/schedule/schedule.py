@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -79,6 +79,7 @@ class Schedule(Recorder):
     pad_einsum = more.pad_einsum
     pad_read = more.pad_read
     cache_index = more.cache_index
+    cache_inplace = more.cache_inplace
     reindex = more.reindex
     reindex_cache_read = more.reindex_cache_read
     reindex_cache_write = more.reindex_cache_write
@@ -116,13 +117,6 @@ class Schedule(Recorder):
     def mod(self) -> IRModule:
         """The module with the function as it is now."""
         return self._mod.with_function(self._name, self.func)
-
-    if not TYPE_CHECKING:  # a checker would take any name for an attribute
-
-        def __getattr__(self, name: str) -> Any:
-            """What to do without a primitive of TVM. Raises AttributeError."""
-            why = f": {more.ABSENT[name]}" if name in more.ABSENT else ""
-            raise AttributeError(f"a Schedule has no {name}{why}", name=name, obj=self)
 
     def show(self) -> None:
         """Print the program as script (of a population, candidate 0)."""

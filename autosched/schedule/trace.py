@@ -213,6 +213,7 @@ RETURN_TUPLES = frozenset(
         "get_consumers",
         "get_output_blocks",
         "cache_index",
+        "cache_inplace",
         "loop_partition",
         "pad_axis",
         "split",

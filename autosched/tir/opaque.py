@@ -58,9 +58,13 @@ class Opaque(Foreign):
 
     def text(self, names: Names, depth: int) -> list[str]:
         """The routine's statements, over the function's buffers."""
-        for p, b in zip(self.routine.params, self.buffers, strict=True):
-            names.by_id[id(p)] = names.of(b)
-        return print_statements(self.routine, names, depth)
+        outer = {id(p): names.by_id.get(id(p)) for p in self.routine.params}
+        inner = [names.of(b) for b in self.buffers]
+        names.by_id.update(zip(outer, inner, strict=True))
+        lines = print_statements(self.routine, names, depth)
+        # A parameter may be a buffer of the function, too, in the place of which it runs on a copy.
+        names.by_id.update({k: name for k, name in outer.items() if name is not None})
+        return lines
 
     def run(self, block: Block, memory: Mapping[int, Any]) -> None:
         """Run the routine, by the interpreter."""

@@ -384,6 +384,7 @@ _schedule_door("pad_einsum", lambda s, b, c: (s.pad_einsum, b, [2, 4]))
 _schedule_door("pad_read", lambda s, b, c: (s.pad_read, b, 0))
 _schedule_door("rolling_buffer", lambda s, b, c: (s.rolling_buffer, b, 0))
 _schedule_door("merge", lambda s, b, c: (s.merge, s.get_loops(b)[0], s.get_loops(c)[0]))
+_schedule_door("cache_inplace", lambda s, b, c: (s.cache_inplace, "C", 0, "local"))
 _schedule_door("cache_index", lambda s, b, c: (s.cache_index, "C", "local"))
 _schedule_door("reindex", lambda s, b, c: (s.reindex, b, ("read", 0)))
 for n in ("reindex_cache_read", "reindex_cache_write"):

@@ -53,6 +53,14 @@ def _cache_index(sch: Schedule, c: Choices) -> None:
     sch.cache_index(drawn_block(sch, c), c.of(["global", "local"]))
 
 
+def _cache_inplace(sch: Schedule, c: Choices) -> None:
+    """Of a reduction that is initialised apart, more often than not."""
+    block = drawn_block(sch, c)
+    if sch.get(block).init and c.next(4):
+        sch.decompose_reduction(block, c.of(sch.get_loops(block) or [LoopRV(-1)]))
+    sch.cache_inplace(block, 0, c.of(["global", "local"]))
+
+
 def _block_layout(sch: Schedule, c: Choices) -> None:
     block = drawn_block(sch, c)
     rank, t = len(sch.get(block).iters), 1 + c.next(3)
@@ -167,6 +175,7 @@ MORE: tuple[Action, ...] = (
     _reindex,
     _reindex_cache,
     _cache_index,
+    _cache_inplace,
     _block_layout,
     _reorder_axes,
     _tile,

@@ -316,6 +316,11 @@ def cache_index(s: Schedule) -> None:
     s.cache_index("C", "local")
 
 
+def cache_inplace(s: Schedule) -> None:
+    s.decompose_reduction("C", s.get_loops("C")[2])
+    s.cache_inplace("C", "C", "local")
+
+
 def reindex(s: Schedule) -> None:
     s.reindex("C", ("read", 0))
     s.reindex("C", ("write", 0))
@@ -414,6 +419,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "pad_read": (padded_inside(), pad_read),
     "rolling_buffer": (padded_conv(), rolling_buffer),
     "cache_index": (grouped(), cache_index),
+    "cache_inplace": (matmul(4, 5, 3), cache_inplace),
     "reindex": (grouped(), reindex),
     "reindex_cache": (grouped(), reindex_cache),
     "transform_block_layout": (matmul(4, 6, 4), transform_block_layout),

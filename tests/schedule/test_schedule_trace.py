@@ -181,9 +181,3 @@ def test_decisions_of_the_wrong_kind() -> None:
         (loop,) = schedule.get_loops(schedule.get_block("B"))
         with pytest.raises(ScheduleError, match="expected an int or an int64 array"):
             schedule.split(loop, [None, Decision("x")])
-
-
-def test_a_primitive_that_is_none_here_says_what_to_do_instead() -> None:
-    with pytest.raises(AttributeError, match=r"a Schedule has no cache_inplace: .*buffer"):
-        Schedule(add_one()).cache_inplace  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(Schedule(add_one()), "no_such_primitive")
