@@ -101,7 +101,7 @@ def check_shape(shape: Any, what: str) -> tuple[Extent, ...]:
 def broadcast(shapes: Sequence[tuple[Extent, ...]], names: Sequence[str]) -> tuple[Extent, ...]:
     """The shape that arrays of `shapes` have together, as in NumPy: aligned at the last dimension,
     extents equal or 1. Raises TensorExprError, giving `names` and shapes, where they do not fit."""
-    rank = max(map(len, shapes))
+    rank = max(map(len, shapes), default=0)
     out: list[Extent] = []
     for d in range(-rank, 0):
         found = [s[d] for s in shapes if len(s) >= -d and s[d] != 1]

@@ -204,9 +204,9 @@ Operation = Union[PlaceholderOp, ComputeOp, ScanOp, ExternOp]
 class Tensor(ex.Operators):
     """An array of `shape` and `dtype`, an input or the result of a computation.
 
-    Indexed by `A[i, j]`, `A[i][j]` or `A(i, j)`; of rank 0 by `A[()]`, `A()`, or used in arithmetic
-    directly. Arithmetic and the functions of `te` on a whole tensor make the tensor of the results,
-    operands being broadcast as in NumPy: `A + 1`, `te.exp(A) * bias`.
+    Indexed by `A[i, j]`, `A[i][j]` or `A(i, j)`; of rank 0 by `A[()]`, `A()`, or used directly in
+    arithmetic with elements. Arithmetic and the functions of `te` on a whole tensor make the tensor
+    of the results, operands being broadcast as in NumPy: `A + 1`, `te.exp(A) * bias`.
     `==` with another Tensor is identity; write `A() == B()` to compare elements.
     """
 
@@ -273,7 +273,9 @@ class Tensor(ex.Operators):
                 f"{self.name} has rank {len(self.shape)} (shape {self.shape}) and is used without "
                 f"indices; write {self.name}[{', '.join('ijklmnop'[: len(self.shape)])}]"
             )
-        return TensorRead(self, ())
+        # In a larger expression what was written without indices is written out.
+        value: Expr | None = vars(self.op).get("_value")
+        return TensorRead(self, ()) if value is None else value
 
     def __elementwise__(
         self, function: Callable[..., Expr], name: str, operands: Sequence[ExprLike]
@@ -301,6 +303,10 @@ class Tensor(ex.Operators):
 
         body = function(*map(element, operands))
         op = ComputeOp(name, axis, (), (body,), None, MappingProxyType({}), "", True)
+        if not shape:
+            vars(op)["_value"] = function(
+                *(x.__as_expr__() if isinstance(x, Tensor) else x for x in operands)
+            )
         return Tensor(name, shape, body.dtype, op)
 
     def __hash__(self) -> int:

@@ -237,13 +237,13 @@ def unary(op: str, x: ExprLike) -> Expr:
 
 
 def apply(function: Callable[..., Expr], name: str, *operands: ExprLike) -> Expr:
-    """`function` of the operands; where one is a whole tensor, the tensor of it for each element,
-    called `name` (te.Tensor does that: `__elementwise__`)."""
-    for x in operands:
-        if not isinstance(x, Expr) and getattr(x, "shape", None):
-            whole = getattr(x, "__elementwise__", None)
-            if whole is not None:
-                return whole(function, name, operands)  # type: ignore[no-any-return]
+    """`function` of the operands; where one is a whole tensor, or all are such of rank 0 and
+    numbers, the tensor of it for each element, called `name` (te.Tensor does that:
+    `__elementwise__`)."""
+    whole: list[Any] = [x for x in operands if hasattr(x, "__elementwise__")]
+    others = len(whole) < sum(isinstance(x, Operators) for x in operands)
+    if any(x.shape for x in whole) or (whole and not others):
+        return whole[0].__elementwise__(function, name, operands)  # type: ignore[no-any-return]
     return function(*operands)
 
 
