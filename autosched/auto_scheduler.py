@@ -1,6 +1,6 @@
 """TVM's auto_scheduler by its own names: `from autosched import auto_scheduler`.
 
-What is the same in both is the class of `autosched`; the rest is `autosched.tuning.predecessor`.
+What is the same in both is the class of `autosched`; the rest is of `autosched.tuning`.
 docs/tvm.md maps every name.
 """
 
@@ -16,12 +16,10 @@ _SAME = (
     "PreloadCustomSketchRule",
     "PreloadMeasuredStates",
     "RandomModel",
-    "RecordReader",
     "RecordToFile",
     "SearchTask",
     "TaskScheduler",
     "XGBModel",
-    "load_best_record",
     "register_workload",
 )
 _ELSEWHERE = {
@@ -37,13 +35,20 @@ _OWN = (
     "SketchPolicy",
     "TuningOptions",
     "auto_schedule",
-    "load_records",
     "make_workload_key",
+)
+_PAIRS = (
+    "MeasureInput",
+    "MeasureResult",
+    "RecordReader",
+    "load_best_record",
+    "load_records",
     "save_records",
 )
 _HOME = (
     dict.fromkeys(_SAME, "autosched")
     | _ELSEWHERE
+    | dict.fromkeys(_PAIRS, "autosched.tuning.pairs")
     | dict.fromkeys(_OWN, "autosched.tuning.predecessor")
 )
 """Name -> the module that has it."""

@@ -18,6 +18,7 @@ PolicyFor = Callable[["SearchTask"], SketchPolicy]
 """How a task is to be searched."""
 SearchPolicy = Union[str, SketchPolicy, None]
 """A task's: a name of `MODELS`, or an object; None is the default."""
+AnyPolicy = Union[SearchPolicy, EmptyPolicy]
 SearchPolicies = Union[SearchPolicy, Sequence[SketchPolicy], PolicyFor]
 """Several tasks': one name or function for all, or one object a task, in any order."""
 MODELS: dict[str, Callable[[int], CostModel]] = {
@@ -31,6 +32,15 @@ MODELS: dict[str, Callable[[int], CostModel]] = {
 def policy_of(given: SearchPolicy, task: SearchTask, seed: int) -> SketchPolicy:
     """The policy of one task. Raises TuningError if it is none, or another task's."""
     return policies_of(given, [task], seed)(task)
+
+
+def searching(given: AnyPolicy, task: SearchTask, seed: int) -> SketchPolicy | None:
+    """The policy of one task; None where it is one that searches nothing. Raises TuningError if it
+    is none, or another task's."""
+    if isinstance(given, EmptyPolicy):
+        given.check_is_for(task)
+        return None
+    return policy_of(given, task, seed)
 
 
 def policies_of(given: SearchPolicies, tasks: Sequence[SearchTask], seed: int) -> PolicyFor:

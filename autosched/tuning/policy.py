@@ -32,9 +32,22 @@ PRELOADED_ROUND = -2
 
 @dataclass(frozen=True)
 class EmptyPolicy:
-    """A policy that searches nothing: `auto_schedule` gives the program as it is written."""
+    """A policy that searches nothing: `auto_schedule` gives the program as it is written, and
+    `task.tune` times it, beside the generic schedule that every job is compared with."""
 
     task: SearchTask
+
+    def check_is_for(self, task: SearchTask) -> None:
+        """Raise TuningError unless `task` has the workload of the policy's own."""
+        _check_is_for(self, task)
+
+
+def _check_is_for(policy: EmptyPolicy | SketchPolicy, task: SearchTask) -> None:
+    if policy.task.workload_key != task.workload_key:
+        raise TuningError(
+            f"the search policy is for {policy.task.title}, and the task is {task.title}; "
+            f"make one for this task: {type(policy).__name__}(task, ...)"
+        )
 
 
 class PreloadMeasuredStates:
@@ -203,11 +216,7 @@ class SketchPolicy:
 
     def check_is_for(self, task: SearchTask) -> None:
         """Raise TuningError unless `task` has the workload of the policy's own."""
-        if self.task.workload_key != task.workload_key:
-            raise TuningError(
-                f"the search policy is for {self.task.title}, and the task is {task.title}; "
-                "make one for this task: SketchPolicy(task, ...)"
-            )
+        _check_is_for(self, task)
 
     @cached_property
     def space(self) -> Space:

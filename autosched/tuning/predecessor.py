@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
@@ -16,15 +15,14 @@ from autosched.integers import integer
 from autosched.schedule import Schedule
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import Buffer
-from autosched.tuning.best import RecordsLike, opened, schedule_of
+from autosched.tuning.best import schedule_of
 from autosched.tuning.options import TuningOptions as Options
 from autosched.tuning.policy import EmptyPolicy
 from autosched.tuning.policy import SketchPolicy as Policy
-from autosched.tuning.task import SearchTask, task_of_key
+from autosched.tuning.task import SearchTask
 from autosched.workloads import check_args, prim_func_of
 from measure.local.build import LocalBuilder
 from measure.local.slot import LocalRunner as Runner
-from records import JsonlWriter, Record
 
 if TYPE_CHECKING:
     from autosched.search.model import CostModel
@@ -157,13 +155,15 @@ def auto_schedule(
 
     With trials it is measured, as by `task.tune`. Without `tuning_options`, or with
     `num_measure_trials=0`, nothing is: the program is the one that the policy's cost model ranks
-    first, and of an `EmptyPolicy` the one that is written.
+    first. Of an `EmptyPolicy` it is the one that is written, which trials time.
     Raises TuningError as `tune` does, or for another task's policy.
     """
     from autosched.tuning.policies import policy_of
 
     instance("task", task, SearchTask, "a SearchTask", TuningError)
     if isinstance(search_policy, EmptyPolicy):
+        if tuning_options is not None and tuning_options.num_measure_trials:
+            task.tune(tuning_options, search_policy)
         schedule = Schedule(search_policy.task.prim_func)
         return schedule, schedule.func.params
     if tuning_options is not None and tuning_options.num_measure_trials:
@@ -177,21 +177,3 @@ def auto_schedule(
         raise TuningError(f"{task.title} has no candidate to rank; build it as it is written")
     schedule = policy.space.schedule(*ranked[0])
     return schedule, schedule.func.params
-
-
-def load_records(filename: RecordsLike) -> list[Record]:
-    """All records of a log, a SQLite file or a database URL. Raises RecordError."""
-    with opened(filename) as source:
-        return list(source.records())
-
-
-def save_records(filename: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Appends records to a log, those of tasks made in this process with their workloads. Raises
-    RecordError if it cannot be written."""
-    writer = JsonlWriter(filename)
-    found = list(records)
-    for key in dict.fromkeys(r.workload_key for r in found):
-        task = task_of_key(key)
-        if task is not None:
-            writer.write_workload(task.workload)
-    writer.write_records(found)

@@ -25,7 +25,7 @@ from records import Workload
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
     from autosched.sketch.space import Space
-    from autosched.tuning.policies import SearchPolicy
+    from autosched.tuning.policies import AnyPolicy
     from autosched.tuning.report.result import TuningResult
     from records import Record
 
@@ -174,25 +174,25 @@ class SearchTask:
         return generate_space(self.prim_func, self.target)
 
     def tune(
-        self, options: TuningOptions | None = None, search_policy: SearchPolicy = None
+        self, options: TuningOptions | None = None, search_policy: AnyPolicy = None
     ) -> TuningResult:
         """Search for the fastest program and return what was found. The seed is the options'.
 
         `search_policy` is a SketchPolicy, or the name of one: "default", "sketch.xgb",
-        "sketch.random".
+        "sketch.random". Of an EmptyPolicy the baselines are measured, and no trial.
 
         Every measurement goes to the callbacks as it is made. Raises TuningError if not one
         candidate gave a right result, with the counts by status and the first error, and
         KeyboardInterrupt, with everything measured so far recorded, on Ctrl-C.
         """
-        from autosched.tuning.policies import policy_of
+        from autosched.tuning.policies import searching
         from autosched.tuning.pools import pool_of
         from autosched.tuning.run.session import Session
 
         options = checked(options)
-        policy = policy_of(search_policy, self, options.seed)
+        policy = searching(search_policy, self, options.seed)
         with pool_of(options, self.target) as pool:
-            return Session(self, options, pool, policy).run()
+            return Session(self, options, pool, policy).run(search=policy is not None)
 
     def apply_best(self, records: RecordsLike) -> tuple[Schedule, tuple[Buffer, ...]]:
         """Schedule and parameters of the best program that `records` holds for this task.

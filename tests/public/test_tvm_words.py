@@ -52,8 +52,8 @@ def test_every_name_on_the_page_exists() -> None:
     from autosched.cli.main import COMMANDS
 
     assert commands <= set(COMMANDS)
-    with pytest.raises(AttributeError, match=r"has no MeasureInput; docs/tvm.md says"):
-        words.MeasureInput  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no is_auto_scheduler_enabled; docs/tvm.md says"):
+        words.is_auto_scheduler_enabled  # noqa: B018
     with pytest.raises(AttributeError, match=r"te has no decl_tensor_intrin: .*TensorIntrin.reg"):
         te.decl_tensor_intrin  # noqa: B018
     assert not hasattr(te, "hybrid")
@@ -109,12 +109,9 @@ def test_runs_with_real_data_are_recorded(tmp_path: Path) -> None:
     )
     sch, args = words.auto_schedule(task, tuning_options=options)
     assert at.build(sch, args, task.target)
-    records = words.load_records(log)
-    assert sum(r.kind == "trial" for r in records) == 2
-    words.save_records(copy, records)
-    assert [r.key for r in words.load_records(copy)] == [r.key for r in records]
-    best = words.load_best_record(copy, task.workload_key)
-    assert best.seconds
+    pairs = words.load_records(log)
+    assert sum(inp.record.kind == "trial" for inp, _ in pairs) == 2
+    check_pairs(log, copy, task)
 
 
 def test_given_inputs_reach_the_reference() -> None:
@@ -201,9 +198,44 @@ def test_names_of_te() -> None:
         func.time_evaluator(10)
 
 
-def test_an_empty_policy_is_not_tuned_by() -> None:
+def check_pairs(log: Path, copy: Path, task: at.SearchTask) -> None:
+    """What users of the predecessor do with its log."""
+    pairs = words.load_records(log)
+    for inp, res in pairs:
+        assert inp.task.workload_key == task.workload_key
+        assert res.error_no == 0
+        assert not res.error_msg
+        assert 0 < np.mean(res.costs) < 10
+        assert res.timestamp > 1.7e9
+        assert res.all_cost >= 0
+        inp.state.apply(task.prim_func)
+    inputs, results = words.RecordReader(log).read_lines()
+    assert [i.record.key for i in inputs] == [i.record.key for i, _ in pairs]
+    assert [len(x) for x in words.RecordReader(log).read_lines(1, skip_lines=1)] == [1, 1]
+    assert len(list(words.RecordReader(log))) == len(pairs)
+    words.save_records(copy, inputs, results)
+    assert [i.record.key for i, _ in words.load_records(copy)] == [i.record.key for i in inputs]
+    words.save_records(copy, pairs)
+    inp, res = words.load_best_record(copy, task.workload_key, task.target)
+    assert inp.record.workload_key == task.workload_key
+    assert res.error_no == 0
+    assert words.load_best_record(copy)[0].record.key == inp.record.key
+    assert words.load_best_record(copy, "no such") == (None, None)
+
+
+def test_an_empty_policy_times_what_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
     task = words.SearchTask(func="matmul", args=(8, 8, 8), target="llvm")
-    with pytest.raises(TuningError, match=r"searches nothing, .*auto_schedule"):
-        task.tune(words.TuningOptions(num_measure_trials=1), words.EmptyPolicy(task))
+    options = words.TuningOptions(1, verbose=0, measure_callbacks=[words.RecordToFile(str(log))])
+    result = task.tune(options, words.EmptyPolicy(task))
+    assert result.best.kind == "baseline"
+    sch, _ = words.auto_schedule(task, words.EmptyPolicy(task), options)
+    assert not sch.trace
+    check_pairs(log, tmp_path / "copy.json", task)
+    other = words.SearchTask(func="matmul", args=(8, 8, 9), target="llvm")
+    with pytest.raises(TuningError, match=r"is for matmul.*EmptyPolicy\(task"):
+        task.tune(options, words.EmptyPolicy(other))
+    with pytest.raises(TuningError, match=r"2 inputs and 0 results"):
+        words.save_records(log, [i for i, _ in words.load_records(log)][:2], [])
     with pytest.raises(AutoschedError, match=r"unknown target kind 'c' .*autosched.c_source"):
         at.Target("c")

@@ -96,16 +96,16 @@ class Session:
         self._thread: ThreadPoolExecutor | None = None
         self._next: tuple[int, Future[list[Candidate]]] | None = None
 
-    def run(self) -> TuningResult:
-        """The whole run."""
+    def run(self, search: bool = True) -> TuningResult:
+        """The whole run; without `search` the baselines alone."""
         state, error = "failed", None
         try:
-            known = self.start()
+            known = self.start(search)
             if known is not None:
                 return known
-            while self.step(self.job.round_size):
+            while search and self.step(self.job.round_size):
                 pass
-            result = self.finish()
+            result = self.finish(again=search)
             state = SUCCEEDED
             return result
         except (KeyboardInterrupt, SystemExit, BrokenPipeError):

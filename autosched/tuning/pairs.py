@@ -1,0 +1,181 @@
+"""Records as TVM's auto_scheduler hands them out: pairs of what was measured and what it gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from autosched.checks import instance
+from autosched.errors import TuningError
+from autosched.integers import integer
+from autosched.schedule import Trace
+from autosched.target import Target
+from autosched.tuning.best import RecordsLike, opened, schedule_of
+from autosched.tuning.best import load_best_record as best_record
+from autosched.tuning.task import SearchTask, task_of_key
+from records import JsonlWriter, Record
+
+ERRORS = {
+    "ok": 0,
+    "instantiation_error": 1,
+    "build_error": 2,
+    "runtime_error": 4,
+    "out_of_bounds": 4,
+    "out_of_memory": 4,
+    "device_lost": 4,
+    "wrong_result": 5,
+    "build_timeout": 6,
+    "run_timeout": 7,
+    "cancelled": 8,
+}
+"""The predecessor's `MeasureErrorNo` by status."""
+NO_TIME = 1e10
+"""Seconds that it gives to what has none."""
+
+
+@dataclass(frozen=True)
+class RecordedTask:
+    """The task of a record that was not made in this process: what the record says of it."""
+
+    workload_key: str
+    target: str
+
+
+@dataclass(frozen=True)
+class MeasureInput:
+    """What was measured: a program of a task."""
+
+    record: Record
+    """All that is stored of it."""
+
+    @property
+    def task(self) -> SearchTask | RecordedTask:
+        """The task as one was made in this process, else its key and target."""
+        found = task_of_key(self.record.workload_key)
+        return found or RecordedTask(self.record.workload_key, self.record.target)
+
+    @property
+    def state(self) -> Trace:
+        """The steps of the schedule. Raises TuningError where the task was not made here,
+        or the record is stale."""
+        task = self.task
+        if isinstance(task, RecordedTask):
+            raise TuningError(
+                f"no task with the workload key {task.workload_key!r} was made in this process, "
+                "and a stored schedule addresses its program; make the SearchTask first"
+            )
+        return schedule_of(task.prim_func, self.record).trace
+
+
+@dataclass(frozen=True)
+class MeasureResult:
+    """What measuring gave. `costs`: seconds, 1e10 where there are none; `error_no`: 0 for ok;
+    `all_cost`: seconds of the build; `timestamp`: seconds since 1970."""
+
+    costs: tuple[float, ...]
+    error_no: int
+    error_msg: str
+    all_cost: float
+    timestamp: float
+
+
+Pair = tuple[MeasureInput, MeasureResult]
+
+
+def pair_of(record: Record) -> Pair:
+    """A record as the two that it is there."""
+    seconds = record.remeasured_seconds or record.seconds
+    valid = record.status == "ok" and seconds is not None
+    result = MeasureResult(
+        (float(seconds),) if valid and seconds is not None else (NO_TIME,),
+        ERRORS[record.status],
+        record.error or "",
+        record.build_seconds or 0.0,
+        record.created_at.timestamp(),
+    )
+    return MeasureInput(record), result
+
+
+def load_records(filename: RecordsLike) -> list[Pair]:
+    """All records of a log, a SQLite file or a database URL, baselines too, each as (input,
+    result). Raises RecordError."""
+    with opened(filename) as source:
+        return [pair_of(record) for record in source.records()]
+
+
+class RecordReader:
+    """The records of a log one by one, each as (input, result): `for inp, res in reader`."""
+
+    def __init__(self, filename: RecordsLike) -> None:
+        self.filename = filename
+
+    def __iter__(self) -> Iterator[Pair]:
+        yield from load_records(self.filename)
+
+    def read_lines(
+        self, max_lines: int | None = None, skip_lines: int = 0
+    ) -> tuple[list[MeasureInput], list[MeasureResult]]:
+        """Inputs and results of `max_lines` records, or all, after the first `skip_lines`."""
+        first = integer("skip_lines", skip_lines, 0, TuningError)
+        found = load_records(self.filename)[first:]
+        if max_lines is not None:
+            found = found[: integer("max_lines", max_lines, 0, TuningError)]
+        return [i for i, _ in found], [r for _, r in found]
+
+
+def load_best_record(
+    filename: RecordsLike,
+    workload_key: str | None = None,
+    target: Target | str | None = None,
+    include_compatible: bool = False,
+) -> Pair | tuple[None, None]:
+    """The best valid record of a workload, or of all that `filename` holds; (None, None) where
+    there is none. `include_compatible` takes nothing in: a record holds for its target."""
+    instance("include_compatible", include_compatible, bool, "True or False", TuningError)
+    key = workload_key
+    valid = [
+        p
+        for p in load_records(filename)
+        if p[1].error_no == 0
+        and (key is None or p[0].record.workload_key == key)
+        and (target is None or p[0].record.target == str(Target(target)))
+    ]
+    if not valid:
+        return None, None
+    least, _ = min(valid, key=lambda p: p[1].costs)
+    record = least.record
+    return pair_of(best_record(filename, record.workload_key, record.target, record.device))
+
+
+Saved = Union[MeasureInput, Record, Pair]
+
+
+def save_records(
+    filename: str | os.PathLike[str],
+    inputs: Iterable[Saved],
+    results: Sequence[MeasureResult] | None = None,
+) -> None:
+    """Appends records to a log, those of tasks made in this process with their workloads.
+
+    `inputs`: what `load_records` gives, or its inputs, whose `results` say nothing more. Raises
+    RecordError if it cannot be written, TuningError for what are no inputs.
+    """
+    found = [_record(x) for x in inputs]
+    if results is not None and len(results) != len(found):
+        raise TuningError(f"{len(found)} inputs and {len(results)} results; expected one of each")
+    writer = JsonlWriter(filename)
+    for key in dict.fromkeys(r.workload_key for r in found):
+        task = task_of_key(key)
+        if task is not None:
+            writer.write_workload(task.workload)
+    writer.write_records(found)
+
+
+def _record(value: Saved) -> Record:
+    first = value[0] if isinstance(value, tuple) and value else value
+    found = first.record if isinstance(first, MeasureInput) else first
+    instance("an item of inputs", found, Record, "a MeasureInput or a record", TuningError)
+    assert isinstance(found, Record)
+    return found
