@@ -140,7 +140,13 @@ def joined(regions: Sequence[Region]) -> list[Region]:
         for one in (*found, region):  # each once: overlapping regions make the same over and over
             if all(_differ(one, a) for a in out):
                 out.append(one)
-    return out
+    # What was made along one dimension may continue others along another one.
+    again = len(regions) < len(out) <= MOST_JOINED and len(out[0]) > 1
+    return joined(out) if again else out
+
+
+MOST_JOINED = 16
+"""Regions that are joined once more."""
 
 
 def _differ(a: Region, b: Region) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autosched.checks import shown
 from autosched.errors import ScheduleError
@@ -218,12 +218,21 @@ def _reindex_cache(
     return b
 
 
-def rolling_buffer(sch: Schedule, block: BlockRV | str, buffer_index: int | str = 0) -> BlockRV:
+def rolling_buffer(
+    sch: Schedule,
+    block: BlockRV | str,
+    buffer_index: int | str = 0,
+    loops: Sequence[LoopRV] = (),
+) -> BlockRV:
     """Compute at each step of a loop only what is new; see `rolling.rolling_buffer`.
     `buffer_index`: of the write, or its buffer."""
     index = sch._written(block, buffer_index, "rolling_buffer")
-    sch.func, name = _rolling.rolling_buffer(sch.func, sch._block(block), index)
-    (b,) = sch._out("rolling_buffer", (block, index), [name])
+    if not isinstance(loops, (list, tuple)):
+        raise ScheduleError(f"rolling_buffer: loops is {shown(loops)}; expected a list of loops")
+    along = [sch._loop(x) for x in loops]
+    sch.func, name = _rolling.rolling_buffer(sch.func, sch._block(block), index, along)
+    kept: dict[str, Any] = {"loops": tuple(loops)} if loops else {}
+    (b,) = sch._out("rolling_buffer", (block, index), [name], **kept)
     return b
 
 

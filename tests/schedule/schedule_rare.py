@@ -119,7 +119,8 @@ def roll(sch: Schedule, c: Choices) -> None:
     consumers = sch.get_consumers(block)
     if consumers and c.next(4):
         sch.compute_at(block, c.of(sch.get_loops(consumers[0])[:2]))
-    first = sch.rolling_buffer(block)
+    around = sch.get_loops(block)[: 1 + c.next(2)] if c.next(3) == 0 else ()
+    first = sch.rolling_buffer(block, loops=around)
     if c.next(4) == 0:
         sch.vectorize(sch.get_loops(first)[-1])
 

@@ -158,6 +158,73 @@ def test_a_window_in_a_batch_lives_in_the_batch() -> None:
     assert kept(sch.func) == {"B": (1, 3, 10)}
 
 
+def tiles(rows: int = 12, columns: int = 14, two: bool = False) -> PrimFunc:
+    """Sums of 3 by 3 elements of what is computed of A; of two consumers, their first terms too."""
+    a = te.placeholder((rows, columns), name="A", dtype="int64")
+    b = te.compute(a.shape, lambda i, j: a[i, j] * a[i, j] + j, name="B")
+    r, q = te.reduce_axis((0, 3), name="r"), te.reduce_axis((0, 3), name="q")
+    shape = (rows - 2, columns - 2)
+    c = te.compute(shape, lambda i, j: te.sum(b[i + r, j + q], axis=[r, q]), name="C")
+    if not two:
+        return te.create_prim_func([a, c])
+    d = te.compute(shape, lambda i, j: b[i, j] - b[i + 1, j + 2] + c[i, j], name="D")
+    return te.create_prim_func([a, d])
+
+
+@pytest.mark.parametrize("tile", [1, 2, 3])
+def test_rows_and_columns_roll_together(tile: int) -> None:
+    func = tiles()
+    sch = Schedule(func)
+    i, j, r, q = sch.get_loops("C")
+    j0, j1 = sch.split(j, [None, tile])
+    sch.reorder(i, j0, j1, r, q)
+    sch.compute_at("B", j0)
+    first = sch.rolling_buffer("B", loops=[i, j0])
+    assert sch.get(first).name == "B_first"
+    same(sch, func)
+    parts = ("B", "B_first", "B_first_1")
+    assert sum(visits(sch.func, b) for b in parts) == 12 * 14
+    again = Schedule(func)
+    again.replay(sch.trace)
+    assert again.func.same(sch.func)
+
+
+def test_rows_roll_where_columns_share_nothing() -> None:
+    """The innermost loop of which iterations share something is that of the rows."""
+    func = windows()
+    sch = _computed(func, "B", "C", 1)
+    sch.rolling_buffer("B")
+    same(sch, func)
+    assert visits(sch.func, "B") + visits(sch.func, "B_first") == 23 * 6
+
+
+def test_several_consumers_in_the_loop() -> None:
+    func = tiles(two=True)
+    sch = Schedule(func)
+    row = sch.get_loops("D")[0]
+    sch.compute_at("C", row)
+    sch.compute_at("B", row)
+    sch.rolling_buffer("B")
+    same(sch, func)
+    assert visits(sch.func, "B") + visits(sch.func, "B_first") == 12 * 14
+    assert kept(sch.func)["B"] == (3, 14)
+
+
+def test_loops_that_cannot_be_rolled_along_are_refused() -> None:
+    sch = _computed(tiles(), "B", "C", 1)
+    row, column, r, _ = sch.get_loops("C")
+    with pytest.raises(ScheduleError, match="loop r is not around the block and its consumers; i,"):
+        sch.rolling_buffer("B", loops=[r])
+    with pytest.raises(ScheduleError, match=r"loops is l\d; expected a list of loops"):
+        sch.rolling_buffer("B", loops=row)  # type: ignore[arg-type]
+    strip, row = sch.split(row, [None, 5])
+    with pytest.raises(ScheduleError, match="loop i_1, inside loop i_0, moves along vi, too"):
+        sch.rolling_buffer("B", loops=[strip])
+    sch.rolling_buffer("B", loops=[row, column])
+    sch.parallel(strip)
+    same(sch, tiles())
+
+
 def test_steps_are_split_and_unrolled_afterwards() -> None:
     func = windows()
     sch = Schedule(func)
@@ -220,14 +287,14 @@ REFUSED: dict[str, tuple[Callable[[], Schedule], str, str]] = {
         "reads 2 elements along vi, 2 further on than the one before; iterations share",
     ),
     "no movement": (
-        lambda: _computed(windows(), "B", "C", 1),
+        lambda: _computed(windows(23, 2, 2), "B", "C", 1),
         "B",
         "reads 1 elements along vj, 1 further on",
     ),
     "two consumers": (
         lambda: Schedule(softmax()),
         "e",
-        "expected one block that reads e; found total, out",
+        "no loop is around the block and its consumers, total, out",
     ),
     "a row at a time": (lambda: _computed(matmul_add(), "matmul", "out"), "matmul", "1 further on"),
     "twice": (_rolled_twice, "B", "B is also written by B_first"),
