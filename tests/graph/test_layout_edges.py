@@ -57,10 +57,23 @@ def test_an_input_of_windows_is_copied_once(rng, make):
     lambda x: op.average_pool(x, kernel_shape=(3, 3), pads=(1, 1, 1, 1)),
     lambda x: op.resize(x, None, graph.const(np.array([1, 1, 2, 2], "f4")), mode="linear"),
 ])  # fmt: skip
-def test_pools_and_sizes_are_copied_on_both_sides(rng, make):
-    x = graph.var("x", (1, 32, 48, 50))
-    model = checked(graph.function([x], make(x)), rng.standard_normal((1, 32, 48, 50)).astype("f4"))
+def test_pools_of_short_rows_and_sizes_are_copied_on_both_sides(rng, make):
+    x = graph.var("x", (1, 128, 14, 16))
+    model = checked(
+        graph.function([x], make(x)), rng.standard_normal((1, 128, 14, 16)).astype("f4")
+    )
     assert copies(model) == 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad"), [((3, 3), (2, 2), 1), ((3, 3), (1, 1), 0), ((2, 3), (2, 1), 1)]
+)
+@pytest.mark.parametrize("pool", [op.max_pool, op.average_pool])
+def test_pools_of_long_rows_read_them_as_they_lie(rng, pool, kernel, stride, pad):
+    x = graph.var("x", (1, 9, 11, 60))
+    made = pool(x, kernel_shape=kernel, strides=stride, pads=(pad,) * 4)
+    model = checked(graph.function([x], made), rng.standard_normal((1, 9, 11, 60)).astype("f4"))
+    assert copies(model) == 0
 
 
 def test_a_result_that_others_read_lies_both_ways(rng):

@@ -18,6 +18,7 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
+from autosched.codegen.llvm.parts import ends, parts_of, vector_tails
 from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
@@ -264,7 +265,7 @@ class FunctionWriter:
         common = [
             p
             for p in self.pending(inside[0])
-            if self._ends(p, loop)
+            if ends(self, p, loop)
             and all(
                 any(same_int(p.bound, q.bound) and p.form.same(q.form) for q in self.pending(x))
                 for x in inside
@@ -281,7 +282,7 @@ class FunctionWriter:
         carried = carries(self, loop)
         self.carried |= carried
         whole: int | str = 0
-        tails = [] if carried else self._vector_tails(loop)
+        tails = [] if carried else vector_tails(self, loop)
         if tails:
             vector = loop.body[0]
             assert isinstance(vector, For)  # what has tails
@@ -289,41 +290,25 @@ class FunctionWriter:
             trip = trip_count(self.index, loop, [*common, *tails], {vector.var: 0})
             mine = {id(p) for p in tails} - self.done
             self.done |= mine
-            self.loop(loop.var, 0, whole, lambda: self.body(loop))
+            self._in_parts(loop, 0, whole, bool(carried))
             self.done -= mine
-        self.loop(loop.var, whole, trip, lambda: self.body(loop))
+        self._in_parts(loop, whole, trip, bool(carried))
         self.carried = {k: c for k, c in self.carried.items() if k not in carried}
         self.done -= added
 
-    def _vector_tails(self, loop: For) -> list[Predicate]:
-        """Predicates of a vector directly inside a loop that hold for all lanes until near its
-        end."""
-        vector = loop.body[0]
-        if len(loop.body) != 1 or not isinstance(vector, For) or vector.kind != "vectorized":
-            return []
-        block = vector.body[0]
-        if len(vector.body) != 1 or not isinstance(block, Block) or block.reducer is not None:
-            return []
-        if isinstance(vector.extent, Size) or self.index.lanes is not None:
-            return []
-        found = []
-        for p in self.pending(block):
-            steps = [p.form.coefficient(x.var) for x in (loop, vector)]
-            plain = all(isinstance(c, int) and c > 0 for c in steps)
-            variables = list(p.form.variables())
-            outside = [v for v in variables if v is not loop.var and v is not vector.var]
-            if plain and len(variables) == len(outside) + 2:
-                found += [p] if all(v in self.index.env for v in outside) else []
-        return found
-
-    def _ends(self, p: Predicate, loop: For) -> bool:
-        """Whether the predicate is known once `loop` is: its other variables stand outside."""
-        c = p.form.coefficient(loop.var)
-        if not isinstance(c, int) or c <= 0 or sum(v is loop.var for v in p.form.variables()) != 1:
-            return False
-        if self.index.lanes is not None and p.form.uses([self.index.lanes.var]):
-            return False
-        return all(v is loop.var or v in self.index.env for v in p.form.variables())
+    def _in_parts(self, loop: For, low: int | str, high: int | str, carries_state: bool) -> None:
+        """Iterations of a loop, cut where what lanes ask changes."""
+        whole = carries_state or self.index.lanes is not None
+        parts = [] if whole else parts_of(self, loop, low, high)
+        index = self.index
+        for part in parts:
+            before = index.held, index.failed, self.done
+            index.held, index.failed = index.held | part.held, index.failed | part.failed
+            self.done = self.done | part.done
+            self.loop(loop.var, part.low, part.high, lambda: self.body(loop))
+            index.held, index.failed, self.done = before
+        if not parts:
+            self.loop(loop.var, low, high, lambda: self.body(loop))
 
     def vectorized(self, loop: For) -> None:
         """A vectorised loop outside a register tile: whole vectors, then what is left."""

@@ -105,6 +105,8 @@ class Indexer:
         """Names of lane masks that `below` returned; its other names are single i1 values."""
         self.held: set[int] = set()
         """Comparisons (by id) that the loops guarantee here."""
+        self.failed: set[int] = set()
+        """Comparisons (by id) that hold for none of the iterations here."""
         self.sizes: dict[SizeVar, str] = {}
         """Values of the symbolic sizes, known from the head of the function on."""
 
@@ -289,6 +291,13 @@ class Indexer:
             count = self.splat(active, "i64", width)
             return self.b.op(f"icmp slt <{width} x i64> <{ramp}>, {count}")
         return f"<{', '.join('i1 ' + str(n < active).lower() for n in range(width))}>"
+
+    def both(self, a: str, b: str, width: int) -> str:
+        """The lanes of two masks; known where both are."""
+        if a.startswith("<") and b.startswith("<"):
+            pairs = zip(a.strip("<>").split(", "), b.strip("<>").split(", "), strict=True)
+            return f"<{', '.join(x if x == y else 'i1 false' for x, y in pairs)}>"
+        return self.b.op(f"and <{width} x i1> {a}, {b}")
 
     def widen(self, v: Value, lanes: int) -> Value:
         """`v` in `lanes` lanes."""

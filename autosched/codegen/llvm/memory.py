@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.codegen.llvm.builder import Builder, Region
 from autosched.codegen.llvm.index import Indexer, Linear
+from autosched.codegen.llvm.strided import covering, near_lanes
 from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
@@ -32,9 +33,6 @@ TABLE, MIN_LOOKED_UP = 256, 16
 """Bytes of a table that is looked up in registers, and lanes from which on it is."""
 ZEROS = 1024
 """Bytes of zeros to read instead of what is not there: more than any vector."""
-
-MAX_STRIDE = 4
-"""Elements from one lane to the next up to which neighbours are read as well, not gathered."""
 
 
 class Memory:
@@ -109,11 +107,11 @@ class Memory:
                 ("v", id(buffer), self._key(offset), guard, lanes.width, lanes.active),
                 lambda: self._contiguous(buffer, offset, guard),
             )
-        near = offset.vector is None and 1 < offset.step <= MAX_STRIDE and dtype != "bool"
-        if near and guard.mask is None and lanes.active == lanes.width:
+        near = near_lanes(lanes, offset, guard.mask) if dtype != "bool" else []
+        if near:
             return self._cached(
-                ("n", id(buffer), self._key(offset), offset.step, guard, lanes.width),
-                lambda: self._strided(buffer, offset, guard),
+                ("n", id(buffer), self._key(offset), offset.step, guard, lanes),
+                lambda: self._strided(buffer, offset, guard, near),
             )
         if offset.offsets and offset.vector is None and self._window(offset, guard):
             key = ("p", id(buffer), self._key(offset), offset.offsets, guard, lanes)
@@ -277,28 +275,37 @@ class Memory:
             ref = self._masked_load(dtype, pointer, mask)
         return self._from_memory(ref, dtype, lanes.width)
 
-    def _strided(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
+    def _strided(self, buffer: Buffer, offset: Linear, guard: Guard, real: Sequence[int]) -> Value:
         """Every second, third or fourth element, picked from vectors that cover the stretch from
-        the first to the last, and nothing beyond."""
+        the first to the last of the `real` lanes, and nothing beyond; 0 in the others."""
         lanes = self.index.lanes
         assert lanes is not None
         width, step = lanes.width, offset.step
-        last = (step - 1) * (width - 1)  # where a vector starts that ends with the last lane
-        places: dict[int, dict[int, int]] = {}  # lanes and where they stand, by vector
-        for lane in range(width):
-            at = step * lane
-            start = min(at - at % width, last)
-            places.setdefault(start, {})[lane] = at - start
+        whole = len(real) == width
         ref, known = "poison", [-1] * width
-        for start, there in places.items():
-            run = self.load_run(buffer, Linear(offset.const + start, offset.terms), width, guard)
-            picks = [width + there[lane] if lane in there else known[lane] for lane in range(width)]
+        if not whole:
+            ref, known = "zeroinitializer", list(range(width))
+        for start, there in covering(real, step, width).items():
+            at, most = Linear(offset.const + start, offset.terms), step * real[-1] - start
+            if most < width - 1:
+                run = self._short_run(buffer, at, most + 1, guard)
+            else:
+                run = self.load_run(buffer, at, width, Guard(guard.scalar))
+            picks = [width + there[n] if n in there else known[n] for n in range(width)]
             words = ", ".join("i32 poison" if x < 0 else f"i32 {x}" for x in picks)
             ref = self.b.op(
                 f"shufflevector {run.type} {ref}, {run.type} {run.ref}, <{width} x i32> <{words}>"
             )
-            known = [lane if x >= 0 else -1 for lane, x in enumerate(picks)]
+            known = [n if x >= 0 else -1 for n, x in enumerate(picks)]
         return Value(ref, buffer.dtype, width)
+
+    def _short_run(self, buffer: Buffer, offset: Linear, count: int, guard: Guard) -> Value:
+        """`count` elements from an offset on, and zeros, as a whole vector."""
+        pointer, width = self.address(buffer, offset), self._width
+        if guard.scalar is not None:
+            pointer = self._or_zeros(guard.scalar, pointer)
+        real = ", ".join(f"i1 {str(n < count).lower()}" for n in range(width))
+        return Value(self._masked_load(buffer.dtype, pointer, f"<{real}>"), buffer.dtype, width)
 
     def _masked_load(self, dtype: str, pointer: str, mask: str) -> str:
         """A vector whose lanes outside the mask are 0 and not read."""
@@ -407,7 +414,7 @@ class Memory:
             return None
         mask = parts[0]
         for other in parts[1:]:
-            mask = self.b.op(f"and <{width} x i1> {mask}, {other}")
+            mask = self.index.both(mask, other, width)
         return mask
 
     def _from_memory(self, ref: str, dtype: str, lanes: int) -> Value:

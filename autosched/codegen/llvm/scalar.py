@@ -115,6 +115,9 @@ class Scalars:
         return self.apply("select", [condition, yes, no], e.dtype)
 
     def _not(self, c: Value) -> str:
+        if c.ref.startswith("<"):
+            swapped = {"i1 true": "i1 false", "i1 false": "i1 true"}
+            return f"<{', '.join(swapped[x] for x in c.ref.strip('<>').split(', '))}>"
         return self.b.op(f"xor {c.type} {c.ref}, {splat('true', 'bool', c.lanes)}")
 
     def _under(self, guard: Guard, condition: Value) -> Guard:
@@ -128,14 +131,14 @@ class Scalars:
         both = (
             condition.ref
             if guard.mask is None
-            else self.b.op(f"and {condition.type} {guard.mask}, {condition.ref}")
+            else self.index.both(guard.mask, condition.ref, condition.lanes)
         )
         return Guard(guard.scalar, both)
 
     def _index_condition(self, e: Call) -> Value | None:
         """A comparison of affine index expressions, folded where unrolled loops decide it."""
-        if id(e) in self.index.held:
-            return Value(literal(True, "bool"), "bool")
+        if id(e) in self.index.held or id(e) in self.index.failed:
+            return Value(literal(id(e) in self.index.held, "bool"), "bool")
         difference = self.difference(e)
         if difference is None:
             return None
@@ -181,6 +184,11 @@ class Scalars:
     def apply(self, op: str, args: list[Value], dtype: str) -> Value:
         """The operation `op` on values, widened to the same number of lanes."""
         lanes = max(a.lanes for a in args)
+        if op in ("and", "or"):
+            for me, other in ((0, 1), (1, 0)):
+                if args[me].ref in ("true", "false"):
+                    decides = (args[me].ref == "true") == (op == "or")
+                    return args[me if decides else other]
         if op == "select" and args[0].lanes == 1 and lanes > 1:
             condition, others = args[0], [self.index.widen(a, lanes) for a in args[1:]]
             args = [condition, *others]
@@ -201,9 +209,8 @@ class Scalars:
             result = type_of(dtype, lanes)
             return done(f"select {args[0].type} {x[0]}, {result} {x[1]}, {result} {x[2]}")
         if op in ("and", "or"):
-            for me, other in ((0, 1), (1, 0)):
-                if x[me] in ("true", "false"):
-                    return args[other] if (x[me] == "true") == (op == "and") else args[me]
+            if op == "and" and lanes > 1:
+                return Value(self.index.both(x[0], x[1], lanes), dtype, lanes)
             return done(f"{op} {t} {x[0]}, {x[1]}")
         if op == "not":
             return Value(self._not(a), "bool", lanes)

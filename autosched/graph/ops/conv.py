@@ -378,11 +378,18 @@ def pad_operator(
 
     if mode not in ("edge", "wrap", "reflect"):
         raise Unsupported(f"attribute mode is {mode!r}")
-    return stage(
-        shape,
-        lambda *at: x(*map(place, at, x.shape, before, after)),
-        "pad",
-    )
+
+    def element(*at: Any) -> Any:
+        found = x(*map(place, at, x.shape, before, after))
+        if not rank or not (before[-1] or after[-1]) or min(before[-1], after[-1]) < 0:
+            return found
+        # Almost all of a row lies inside, where it is read as it stands.
+        *outer, last = at
+        inner = last - before[-1]
+        plain = x(*map(place, outer, x.shape, before, after), inner)
+        return te.if_then_else(te.all(inner >= 0, inner < x.shape[-1]), plain, found)
+
+    return stage(shape, element, "pad")
 
 
 def _cut(x: TensorLike, before: Ints, after: Ints) -> TensorLike:

@@ -3,8 +3,8 @@
 A value's layout is a permutation in its type: a kernel reads and writes its arguments as they lie.
 What the caller gives and gets keeps its layout. Where a convolution reads or makes it, a kernel of
 its own copies it, since the convolution would read or write one element a cache line. The same goes
-for pools whose windows overlap, and interpolations; other pools, normalisations and the like that
-nothing of this kind is connected with take their arguments as they lie.
+for interpolations, and pools of short rows whose windows overlap; other pools, normalisations and
+the like that nothing of this kind is connected with take their arguments as they lie.
 
 The result of a kernel lies as its operators leave it: channels last behind a convolution, rows last
 behind a product, and through a Transpose in the order that makes it a copy. Where they leave it
@@ -44,6 +44,8 @@ CONVOLUTIONS = frozenset({*_WEIGHTS, "ConvInteger", "QLinearConv"})
 POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 SMALL = 4096
 """Elements: so few stay in the first cache, where the order in which they are read is no matter."""
+SHORT_ROW = 24
+"""Results of a row of a pool: fewer fill no two vectors, of which each window's rows are read."""
 FEWEST_CHANNELS = 8
 """Of what a convolution reads, for it to be copied: fewer lie in a cache line as they stand."""
 
@@ -228,7 +230,7 @@ class _Layouts:
 
 def _gathers(f: Function) -> bool:
     """Whether one of its operators reads neighbours again and again, for which vectors run over the
-    channels best: a convolution, a pool whose windows overlap, an interpolation."""
+    channels best: a convolution, a pool of short rows whose windows overlap, an interpolation."""
     return any(isinstance(b.value, Call) and _reads_again(b.value) for b in f.body.bindings)
 
 
@@ -242,6 +244,7 @@ def _reads_again(call: Call) -> bool:
         window = attrs["kernel_shape"]
         strides = attrs.get("strides") or (1,) * len(window)
         again = any(k > s for k, s in zip(window, strides, strict=True))
+        again = again and _shape(call.args[0])[-1] < SHORT_ROW * strides[-1]
     else:
         return False
     return again and _channels(call.args[0]) >= FEWEST_CHANNELS
@@ -300,13 +303,17 @@ def _laid(v: Var, order: Layout) -> Var:
     return Var(v.name, replace(v.type, layout=order))
 
 
-def _channels(v: object) -> int:
-    """The channels of N, C, spatial; 0 where they are not known."""
+def _shape(v: object) -> tuple[int, ...]:
+    """The extents of N, C, spatial; 0 where they are not known."""
     t = v.type if isinstance(v, Var) else None
     if not isinstance(t, TensorType) or t.shape is None or len(t.shape) < 3:
-        return 0
-    found = t.shape[1]
-    return found if isinstance(found, int) else 0
+        return (0, 0, 0)
+    return tuple(n if isinstance(n, int) else 0 for n in t.shape)
+
+
+def _channels(v: object) -> int:
+    """The channels of N, C, spatial; 0 where they are not known."""
+    return _shape(v)[1]
 
 
 def _moves(v: Var) -> bool:

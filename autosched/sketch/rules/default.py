@@ -34,6 +34,10 @@ PIECES = (4096, 8192, 16384, 2048)
 """Bytes of a long row that are computed, then reduced, while they are in the first cache."""
 WINDOW = 4
 """Taps of a window, such as a pool's, up to which vectors run over the results."""
+TAPS = 16
+"""Taps of a window that are copied out, so that what masks them is known: those of an edge."""
+ROW = 8
+"""Vectors of a row of results that is reduced as a whole, its tail too."""
 SQUARE = 64
 """Elements of a row that a thread turns into a column at once: a cache line of bytes, four of
 floats."""
@@ -341,14 +345,27 @@ def lane_axis(info: BlockInfo) -> Iter | None:
     if block.reducer is None:
         return None
     results = info.vector_axis
-    shortest = WINDOW if results is not None and int(results.extent) > WINDOW else 1
     for axis in reversed(info.reduce):
         reads = [a for a in block.reads if id(axis.var) in used_axes(a)]
-        if not reads or int(axis.extent) <= shortest:
+        if not reads or int(axis.extent) == 1:
             continue
+        if results is not None and int(results.extent) > max(int(axis.extent), WINDOW):
+            longest = TAPS if all(_slides(a, results, axis) for a in reads) else WINDOW
+            if int(axis.extent) <= longest:
+                continue
         if all(is_contiguous(a, axis) for a in reads):
             return axis
     return None
+
+
+def _slides(access: Access, results: Iter, axis: Iter) -> bool:
+    """Whether neighbouring results read along `axis` what overlaps or lies near, so that vectors
+    over the results read it without gathering."""
+    last = access.indices[-1]
+    if not isinstance(last, Affine) or not last.uses([axis.var]):
+        return False
+    step = last.coefficient(results.var)
+    return isinstance(step, int) and 0 < step <= WINDOW
 
 
 def is_contiguous(access: Access, axis: Iter) -> bool:
@@ -376,7 +393,10 @@ def row_specs(info: BlockInfo, rows: int, target: Target) -> tuple[DecisionSpec,
     axis = info.vector_axis
     if axis is None or axis in info.spatial[:rows] or int(axis.extent) <= lanes:
         return ()
-    widths = [m * lanes for m in (2, 4, 1, 8) if m == 1 or (m - 1) * lanes < int(axis.extent)]
+    extent = int(axis.extent)
+    widths = [m * lanes for m in (2, 4, 1, 8) if m == 1 or (m - 1) * lanes < extent]
+    if info.reduce and extent % widths[0] and extent <= ROW * lanes:
+        widths = [extent, *widths]
     return (ChoiceSpec(info.name, f"{info.name}.{axis.var.name}.width", tuple(widths)),)
 
 
@@ -413,4 +433,10 @@ def schedule_member(
         tasks.append(outer)
     schedule.reorder(*tasks, *(by_axis[id(a)] for a in info.reduce), loop)
     schedule.vectorize(loop)
+    taps = 1
+    for a in reversed(info.reduce):
+        taps *= int(a.extent)
+        if taps > TAPS:
+            break
+        schedule.unroll(by_axis[id(a)])
     return tasks

@@ -277,9 +277,7 @@ class Points:
             assert self.index.lanes is not None
             width = self.index.lanes.width
             mask = (
-                condition
-                if guard.mask is None
-                else self.b.op(f"and <{width} x i1> {guard.mask}, {condition}")
+                condition if guard.mask is None else self.index.both(guard.mask, condition, width)
             )
             return Guard(guard.scalar, mask)
         scalar = (

@@ -239,14 +239,15 @@ class TileWriter:
     ) -> None:
         """The iterations of a reduction loop at which some term of the tile counts."""
         f = self.f
-        asked = [(g, p) for g in self.gates if (p := g.over(loop.var, below)) is not None]
+        open_ = [g for g in self.gates if id(g.test) not in f.index.held]
+        asked = [(g, p) for g in open_ if (p := g.over(loop.var, below)) is not None]
         uppers = [p for _, p in asked if int(p.form.coefficient(loop.var)) > 0]
         lowers = [p for _, p in asked if int(p.form.coefficient(loop.var)) < 0]
         trip = trip_count(f.index, loop, [*ends, *uppers], {x.var: 0 for x in below})
         low = first_iteration(f.index, loop, lowers)
         # Rows that overhang read another row, for which a condition on theirs says nothing.
         inner = [x.var for x in self.tile.loops if x in below or x.var not in self.tile.reduce]
-        held = {id(g.test) for g, _ in asked if not g.form.uses(inner)} - f.index.held
+        held = {id(g.test) for g, _ in asked if not g.form.uses(inner)}
         f.index.held |= held
         f.loop(loop.var, low, trip, inside)
         f.index.held -= held

@@ -1,0 +1,183 @@
+"""Loops cut where comparisons of lanes change, so that most iterations ask nothing.
+
+    for x_0 in range(n): vectorized for x_1: if x_0 * 32 + x_1 - 3 >= 0: …
+
+Whether a lane is inside an image, or in the first of two tensors that are joined, is decided for
+nearly all iterations of the loop around a vector: for all lanes or for none. Those in between stand
+apart, and each part knows what holds in it. (Halide and TVM call it loop partitioning.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from autosched.tir import dtypes
+from autosched.tir.affine import Affine, Int
+from autosched.tir.expr import Call, Expr, Var, walk
+from autosched.tir.nodes import Block, For, Predicate, sites
+from autosched.tir.size import Size
+
+if TYPE_CHECKING:
+    from autosched.codegen.llvm.function import FunctionWriter
+
+MOST = 1024
+"""Operations in all parts of a loop together. A loop that would have more stays whole."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Iterations of a loop; by id, the comparisons that hold for all lanes of all of them, or for
+    none, and the predicates that hold."""
+
+    low: int
+    high: int
+    held: frozenset[int]
+    failed: frozenset[int]
+    done: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """`step * iteration + rest < bound`, with the rest from `least` to `most`."""
+
+    of: int
+    step: int
+    least: int
+    most: int
+    bound: int
+    negated: bool
+    is_predicate: bool
+
+    def cuts(self) -> Iterator[int]:
+        """The iterations at which it begins, or ends, to be the same for all lanes."""
+        for rest in (self.least, self.most):
+            room = self.bound - rest
+            yield -(-room // self.step) if self.step > 0 else -room // -self.step + 1
+
+    def value(self, low: int, high: int) -> bool | None:
+        """Whether it holds at all of [low, high); None where it differs."""
+        ends = self.step * low, self.step * (high - 1)
+        if max(ends) + self.most < self.bound:
+            return True
+        return False if min(ends) + self.least >= self.bound else None
+
+
+def parts_of(f: FunctionWriter, loop: For, low: int | str, high: int | str) -> list[Part]:
+    """The parts of iterations `low` to `high` of a serial loop; one that knows nothing where there
+    is nothing to know, or too much code would stand in them."""
+    if isinstance(low, str) or isinstance(high, str) or high <= low:
+        return []
+    changes = [t for s in sites(loop) for t in _changes(f, loop, s.block)]
+    inner = {c for t in changes for c in t.cuts() if low < c < high}
+    cuts = [low, *sorted(inner), high]
+    if not changes or (len(cuts) - 1) * sum(map(f.written, loop.body)) > MOST:
+        return []
+    parts = []
+    for a, b in pairwise(cuts):
+        found = [(t, v) for t in changes if (v := t.value(a, b)) is not None]
+        held, failed = (
+            frozenset(t.of for t, v in found if not t.is_predicate and (v != t.negated) == truth)
+            for truth in (True, False)
+        )
+        parts.append(
+            Part(a, b, held, failed, frozenset(t.of for t, v in found if t.is_predicate and v))
+        )
+    return parts
+
+
+def _changes(f: FunctionWriter, loop: For, block: Block) -> Iterator[_Change]:
+    """What of a block differs between the lanes of some iterations of the loop only."""
+    site = f.blocks[id(block)]
+    inside = site.loops[site.loops.index(loop) + 1 :]
+    lanes = [x.var for x in inside if x.kind == "vectorized"]
+    if not lanes:
+        return
+    extents = {x.var: x.extent for x in inside}
+    points = f.points(block)
+    for test in _comparisons(block):
+        form = points.scalars.difference(test)
+        if form is not None and form.uses(lanes):
+            bound = 1 if test.op in ("le", "gt") else 0
+            negated = test.op in ("gt", "ge")
+            yield from _change(f, loop, form, bound, extents, test, negated)
+    if block.reducer is None or all(map(points.is_safe, block.reads)):
+        return
+    for p in f.pending(block):
+        if p.form.uses(lanes) and isinstance(p.bound, int):
+            yield from _change(f, loop, p.form, p.bound, extents, p)
+
+
+def _comparisons(block: Block) -> Iterator[Call]:
+    seen: set[int] = set()
+    for e in (x for body in block.body for x in walk(body)):
+        if isinstance(e, Call) and e.op in ("lt", "le", "gt", "ge") and id(e) not in seen:
+            seen.add(id(e))
+            if e.args[0].dtype == dtypes.INDEX:
+                yield e
+
+
+def _change(
+    f: FunctionWriter,
+    loop: For,
+    form: Affine,
+    bound: int,
+    extents: Mapping[Var, Int],
+    of: Expr | Predicate,
+    negated: bool = False,
+) -> Iterator[_Change]:
+    """`form < bound` of a loop and loops inside; nothing where other loops that run count, or the
+    loop does not."""
+    least = most = form.const
+    step = 0
+    for atom, c in form.terms:
+        if not isinstance(atom, Var) or not isinstance(c, int) or not isinstance(least, int):
+            return
+        if atom is loop.var:
+            step = c
+            continue
+        value = f.index.env.get(atom)
+        extent = extents.get(atom)
+        if isinstance(value, int):
+            least, most = least + c * value, most + c * value
+        elif value is None and isinstance(extent, int):
+            span = c * (extent - 1)
+            least, most = least + min(span, 0), most + max(span, 0)
+        else:
+            return
+    if step and isinstance(least, int) and isinstance(most, int):
+        yield _Change(id(of), step, least, most, bound, negated, isinstance(of, Predicate))
+
+
+def vector_tails(f: FunctionWriter, loop: For) -> list[Predicate]:
+    """Predicates of a vector directly inside a loop that hold for all lanes until near its
+    end."""
+    vector = loop.body[0]
+    if len(loop.body) != 1 or not isinstance(vector, For) or vector.kind != "vectorized":
+        return []
+    block = vector.body[0]
+    if len(vector.body) != 1 or not isinstance(block, Block) or block.reducer is not None:
+        return []
+    if isinstance(vector.extent, Size) or f.index.lanes is not None:
+        return []
+    found = []
+    for p in f.pending(block):
+        steps = [p.form.coefficient(x.var) for x in (loop, vector)]
+        plain = all(isinstance(c, int) and c > 0 for c in steps)
+        variables = list(p.form.variables())
+        outside = [v for v in variables if v is not loop.var and v is not vector.var]
+        if plain and len(variables) == len(outside) + 2:
+            found += [p] if all(v in f.index.env for v in outside) else []
+    return found
+
+
+def ends(f: FunctionWriter, p: Predicate, loop: For) -> bool:
+    """Whether the predicate is known once `loop` is: its other variables stand outside."""
+    c = p.form.coefficient(loop.var)
+    if not isinstance(c, int) or c <= 0 or sum(v is loop.var for v in p.form.variables()) != 1:
+        return False
+    if f.index.lanes is not None and p.form.uses([f.index.lanes.var]):
+        return False
+    return all(v is loop.var or v in f.index.env for v in p.form.variables())
