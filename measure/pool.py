@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from autosched.schedule import Trace
 from autosched.tir.nodes import PrimFunc
 from measure.devices import Device
-from measure.status import Distribution, MeasureResult
+from measure.status import MeasureResult
 
 OnResults = Callable[[Sequence[tuple[int, MeasureResult]]], None]
 """Takes places in the list of candidates and their results, at least one."""
@@ -104,7 +104,7 @@ class Pool(Protocol):
         traces: Sequence[Trace],
         rounds: int = 10,
         cancel: threading.Event | None = None,
-    ) -> list[Distribution]:
+    ) -> list[MeasureResult]:
         """Time finalists in interleaved blocks, each built at full optimisation, as `build` hands
         it out. One that is clearly behind gets no more blocks."""
         ...

@@ -18,7 +18,7 @@ from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
 from measure.devices import Device
 from measure.pool import OnResults
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import MeasureResult, Status
 from measure.timing.timing import Timing
 from measure.verify.baseline import memory_order
 
@@ -133,12 +133,9 @@ class ReplayPool:
         traces: Sequence[Trace],
         rounds: int = 10,
         cancel: threading.Event | None = None,
-    ) -> list[Distribution]:
+    ) -> list[MeasureResult]:
         """See `Pool.remeasure`: the same answers again."""
-        return [
-            Distribution(r.status, r.error, r.timing)
-            for r in ReplayPool(self.device, self.answer).measure(job, traces, cancel=cancel)
-        ]
+        return ReplayPool(self.device, self.answer).measure(job, traces, cancel=cancel)
 
     def close(self) -> None:
         """Nothing is held."""

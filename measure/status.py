@@ -31,39 +31,9 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-class _Timed:
-    """Reads the parts of a `timing` that may be missing."""
-
-    timing: Timing | None
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.timing is None else self.timing.seconds
-
-    @property
-    def raw_seconds(self) -> float | None:
-        return None if self.timing is None else self.timing.raw_seconds
-
-    @property
-    def spread(self) -> float | None:
-        return None if self.timing is None else self.timing.spread
-
-    @property
-    def noise(self) -> float | None:
-        return None if self.timing is None else self.timing.noise
-
-    @property
-    def runs(self) -> int:
-        return 0 if self.timing is None else self.timing.runs
-
-    @property
-    def samples(self) -> tuple[float, ...]:
-        return () if self.timing is None else self.timing.samples
-
-
 @dataclass(frozen=True)
-class MeasureResult(_Timed):
-    """One measurement of one candidate. Times are in seconds.
+class MeasureResult:
+    """One measurement of one candidate, or of a finalist. Times are in seconds.
 
     `timing` is None unless the status is `ok`; its parts can be read here as well, `runs` being 0
     and `samples` empty where there is none. Its `noise` is at least the pool's noise figure: how
@@ -99,22 +69,26 @@ class MeasureResult(_Timed):
         """This measurement with times that do not count any more."""
         return replace(self, status=status, error=error, timing=None)
 
-
-@dataclass(frozen=True)
-class Distribution(_Timed):
-    """The timing of one finalist, its blocks interleaved with its rivals'.
-
-    `timing` is as in MeasureResult. `level` is that of the build. With a status other than `ok`
-    there is no timing and `error` says why; with `ok` it is empty, or says how a later block
-    failed.
-    """
-
-    status: Status
-    error: str = ""
-    timing: Timing | None = None
-    level: str = "search"
+    @property
+    def seconds(self) -> float | None:
+        return None if self.timing is None else self.timing.seconds
 
     @property
-    def rounds(self) -> tuple[float, ...]:
-        """The estimate of each block alone, in seconds."""
-        return () if self.timing is None else self.timing.blocks
+    def raw_seconds(self) -> float | None:
+        return None if self.timing is None else self.timing.raw_seconds
+
+    @property
+    def spread(self) -> float | None:
+        return None if self.timing is None else self.timing.spread
+
+    @property
+    def noise(self) -> float | None:
+        return None if self.timing is None else self.timing.noise
+
+    @property
+    def runs(self) -> int:
+        return 0 if self.timing is None else self.timing.runs
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        return () if self.timing is None else self.timing.samples

@@ -23,7 +23,7 @@ from records import NoRecord
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
     from autosched.tuning import SearchTask
-    from measure.status import Distribution
+    from measure.status import MeasureResult
 
 _EPILOG = """\
 Times what is handed out for a workload on this machine, now: the best program recorded in --db, and
@@ -136,7 +136,7 @@ def _recorded(task: SearchTask, db: str, device: str) -> tuple[Schedule, int] | 
     return schedule, record.id
 
 
-def _row(task: SearchTask, name: str, found: Distribution) -> dict[str, Any]:
+def _row(task: SearchTask, name: str, found: MeasureResult) -> dict[str, Any]:
     assert found.seconds is not None  # the caller has looked
     figures = _figures(task, found.seconds)
     return {"program": name, **figures, "spread": found.spread, "noise": found.noise}

@@ -14,7 +14,7 @@ from records import BASELINE, OK, STALE, Measurement, Record, RecordError, Workl
 
 if TYPE_CHECKING:
     from measure.pool import Pool
-    from measure.status import Distribution
+    from measure.status import MeasureResult
     from records import Store
 
 ROUNDS = 6
@@ -104,7 +104,7 @@ def _verify_workload(
         _keep(store, record, timing, report)
 
 
-def _keep(store: Store, record: Record, timing: Distribution, report: VerifyReport) -> None:
+def _keep(store: Store, record: Record, timing: MeasureResult, report: VerifyReport) -> None:
     if timing.status in _NOT_ITS_FAULT:
         report.left.append(f"record {record.id}: {timing.status}: {timing.error}")
     elif timing.seconds is None:

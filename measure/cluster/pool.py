@@ -29,7 +29,6 @@ from measure.cluster.transport import Transport
 from measure.cluster.wire import (
     JsonDict,
     WireError,
-    decode_distribution,
     decode_result,
     decode_trace,
     is_list,
@@ -37,7 +36,7 @@ from measure.cluster.wire import (
 )
 from measure.devices import Device
 from measure.pool import OnResults
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import MeasureResult, Status
 from measure.verify.given import given_inputs
 
 SETTLE_SECONDS = 1.5
@@ -240,7 +239,7 @@ class ClusterPool(Closing):
         traces: Sequence[Trace],
         rounds: int = 10,
         cancel: threading.Event | None = None,
-    ) -> list[Distribution]:
+    ) -> list[MeasureResult]:
         """See `Pool.remeasure`: all of it on one device, since its blocks are compared. Where for
         long there is none all finalists are lost: what they took as trials is known, after all. Who
         then asks again does not wait again for the first one."""
@@ -253,28 +252,28 @@ class ClusterPool(Closing):
             "rounds": rounds,
         }
 
-        def decode(_: int, raw: Any) -> list[Distribution]:
+        def decode(_: int, raw: Any) -> list[MeasureResult]:
             timings: Any = raw.get("timings") if isinstance(raw, dict) else None
             if not is_list(timings) or len(timings) != len(traces):
                 raise WireError(f"expected timings of {len(traces)} finalists")
-            return [decode_distribution(t) for t in timings]
+            return [decode_result(t) for t in timings]
 
         self.device  # noqa: B018 - chooses a kind
         if self._deserted:
             self._driver.step(LOOK_SECONDS)
             if not self._registry.workforce:
-                return [Distribution(Status.DEVICE_LOST, self._deserted) for _ in traces]
+                return [MeasureResult(Status.DEVICE_LOST, self._deserted) for _ in traces]
         self._deserted = ""
         try:
             (outcome,) = self._driver.run(1, lambda _: request, decode, cancel=cancel)
         except NoEligibleDevice as e:
             self._deserted = str(e)
-            return [Distribution(Status.DEVICE_LOST, str(e)) for _ in traces]
+            return [MeasureResult(Status.DEVICE_LOST, str(e)) for _ in traces]
         if isinstance(outcome, Answer):
-            found: list[Distribution] = outcome.value
+            found: list[MeasureResult] = outcome.value
             return found
         status = Status.DEVICE_LOST if isinstance(outcome, Lost) else Status.CANCELLED
-        return [Distribution(status, _why(outcome)) for _ in traces]
+        return [MeasureResult(status, _why(outcome)) for _ in traces]
 
     def close(self) -> None:
         """See `Pool.close`; the workers stay, for others."""

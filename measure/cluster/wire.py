@@ -14,10 +14,10 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from measure.cluster.registry import Hello
 from measure.devices import Device
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import MeasureResult, Status
 from measure.timing.timing import Timing
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of everything in this module."""
 LONGEST_ERROR = 16_384
 LONGEST_TEXT = 1_000
@@ -29,6 +29,7 @@ LARGEST_COUNT = 2**31 - 1
 """What a column of a database holds: what cannot be recorded would end the search."""
 
 JsonDict = dict[str, Any]
+Check = Callable[[Any], bool]
 
 
 class WireError(MeasureError):
@@ -37,25 +38,20 @@ class WireError(MeasureError):
 
 def encode_result(result: MeasureResult) -> JsonDict:
     """A result as JSON values; errors longer than LONGEST_ERROR lose their middle."""
-    return _encoded(result, *_TIMED, "samples")
-
-
-def encode_distribution(timing: Distribution) -> JsonDict:
-    """A finalist's timings as JSON values."""
-    return _encoded(timing, *_TIMED, "rounds")
+    timing = None if result.timing is None else _encoded(result.timing, _TIMING)
+    texts = {"status": str(result.status), "error": shortened(result.error)}
+    return {**_encoded(result, _RESULT), **texts, "timing": timing}
 
 
 def encode_hello(hello: Hello) -> JsonDict:
     """What a worker says of itself, as JSON values."""
-    return {**_encoded(hello), "device": _encoded(hello.device), "protocol": PROTOCOL}
+    return {**vars(hello), "device": _encoded(hello.device, _DEVICE), "protocol": PROTOCOL}
 
 
-def _encoded(value: Any, *timed: str) -> JsonDict:
-    """Its fields, with these parts of its timing in that one's place."""
-    out = {k: getattr(value, k) for k in (*vars(value), *timed) if k != "timing"}
-    if timed:
-        out |= {"status": str(value.status), "error": shortened(value.error)}
-    return {k: list(v) if type(v) is tuple else v for k, v in out.items()}
+def _encoded(value: Any, form: Mapping[str, Check]) -> JsonDict:
+    """What a form has of a value."""
+    fields = {name: getattr(value, name) for name in form}
+    return {name: list(v) if type(v) is tuple else v for name, v in fields.items()}
 
 
 def shortened(error: str) -> str:
@@ -68,7 +64,7 @@ def shortened(error: str) -> str:
     return f"{error[:half]}\n[… {len(error) - 2 * half} characters …]\n{error[-half:]}"
 
 
-def _text(limit: int) -> Callable[[Any], bool]:
+def _text(limit: int) -> Check:
     return lambda v: isinstance(v, str) and len(v) <= limit
 
 
@@ -105,25 +101,21 @@ def _times(value: Any) -> bool:
     return not value or (min(value) >= 0 and sum(value) <= LONGEST_SECONDS)
 
 
-def _maybe_seconds(value: Any) -> bool:
-    return value is None or is_seconds(value)
-
-
 _NUMBERS = {int, float}
-_TIMED = frozenset({"seconds", "raw_seconds", "spread", "noise", "runs"})
-"""Parts of a timing that every answer has."""
 _STATUSES = {str(status): status for status in Status}
-_COMMON: dict[str, Callable[[Any], bool]] = {
+_TIMING: dict[str, Check] = {
+    "seconds": lambda v: is_seconds(v) and v > 0,
+    "raw_seconds": is_seconds,
+    "spread": is_seconds,
+    "noise": is_seconds,
+    "runs": lambda v: is_count(v) and v > 0,
+    "samples": _times,
+    "blocks": _times,
+}
+_RESULT: dict[str, Check] = {
     "status": lambda v: isinstance(v, str) and v in _STATUSES,
     "error": _text(LONGEST_ERROR),
-    "seconds": _maybe_seconds,
-    "raw_seconds": _maybe_seconds,
-    "spread": _maybe_seconds,
-    "noise": _maybe_seconds,
-    "runs": is_count,
-}
-_RESULT = _COMMON | {
-    "samples": _times,
+    "timing": lambda v: v is None or isinstance(v, dict),
     "build_seconds": is_seconds,
     "queue_seconds": is_seconds,
     "run_wall_seconds": is_seconds,
@@ -133,15 +125,14 @@ _RESULT = _COMMON | {
     "finished_at": is_seconds,
     "retries": is_count,
 }
-_DISTRIBUTION = _COMMON | {"rounds": _times, "level": _text(LONGEST_TEXT)}
-_DEVICE: dict[str, Callable[[Any], bool]] = {
+_DEVICE: dict[str, Check] = {
     "model": _text(LONGEST_TEXT),
     "arch": _text(LONGEST_TEXT),
     "cores": is_count,
     "caches": lambda v: is_list(v) and len(v) < 100 and all(map(_text(LONGEST_TEXT), v)),
     "features": _text(LONGEST_TEXT),
 }
-_HELLO: dict[str, Callable[[Any], bool]] = {
+_HELLO: dict[str, Check] = {
     "protocol": is_count,
     "device": lambda v: isinstance(v, dict),
     "target": _text(10 * LONGEST_TEXT),
@@ -150,7 +141,7 @@ _HELLO: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _checked(raw: Any, what: str, form: Mapping[str, Callable[[Any], bool]]) -> JsonDict:
+def _checked(raw: Any, what: str, form: Mapping[str, Check]) -> JsonDict:
     if not isinstance(raw, dict):
         raise WireError(f"expected {what}, found {type(raw).__name__}")
     if raw.keys() != form.keys():
@@ -162,36 +153,18 @@ def _checked(raw: Any, what: str, form: Mapping[str, Callable[[Any], bool]]) -> 
     return raw
 
 
-def _timed(raw: JsonDict, what: str) -> JsonDict:
-    """Times belong to `ok`, and to nothing else."""
-    status = _STATUSES[raw["status"]]
-    missing = (raw["seconds"], raw["raw_seconds"], raw["spread"], raw["noise"]).count(None)
-    if status is Status.OK:
-        if missing or not raw["seconds"]:
-            raise WireError(f"{what} is ok and has seconds {raw['seconds']}")
-    elif missing < 4:
-        raise WireError(f"{what} is {status} and has times")
-    found = {**raw, "status": status}
-    timing = {name: found.pop(name) for name in _TIMED}
-    for name, part in (("samples", "samples"), ("rounds", "blocks")):
-        if name in found:
-            timing[part] = tuple(found.pop(name))
-    found["timing"] = Timing(**timing) if status is Status.OK else None
-    return found
-
-
 def decode_result(raw: Any) -> MeasureResult:
     """What `encode_result` made. Raises WireError."""
-    found = _timed(_checked(raw, "a result", _RESULT), "a result")
-    if found["timing"] is not None and found["timing"].runs < 1:
-        raise WireError("a result is ok and has runs 0")
-    return MeasureResult(**found)
-
-
-def decode_distribution(raw: Any) -> Distribution:
-    """What `encode_distribution` made. Raises WireError."""
-    found = _timed(_checked(raw, "a timing", _DISTRIBUTION), "a timing")
-    return Distribution(**found)
+    found = _checked(raw, "a result", _RESULT)
+    status, times = _STATUSES[found["status"]], found["timing"]
+    if (times is not None) is not (status is Status.OK):
+        raise WireError(f"a result is {status} and has {'no ' if times is None else ''}times")
+    timing = None
+    if times is not None:
+        parts = _checked(times, "a result", _TIMING)
+        lists = {name: tuple(parts[name]) for name in ("samples", "blocks")}
+        timing = Timing(**{**parts, **lists})
+    return MeasureResult(**{**found, "status": status, "timing": timing})
 
 
 def decode_hello(raw: Any) -> Hello:

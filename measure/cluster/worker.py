@@ -24,13 +24,7 @@ from autosched.target import Target, available_cores
 from autosched.tir.canonical import workload_key
 from autosched.tir.nodes import PrimFunc
 from measure.cluster.registry import Hello
-from measure.cluster.wire import (
-    JsonDict,
-    encode_distribution,
-    encode_hello,
-    encode_result,
-    explained,
-)
+from measure.cluster.wire import JsonDict, encode_hello, encode_result, explained
 from measure.local.pool import LocalPool
 from measure.local.slot import LocalRunner
 from measure.pool import Pool
@@ -221,7 +215,7 @@ class Service(Closing):
         job = self._job(pool, request["job"])
         traces = [Trace.from_json(text) for text in request["traces"]]
         timings = pool.remeasure(job, traces, request["rounds"], cancel)
-        reporter.answer(0, {"timings": [encode_distribution(t) for t in timings]})
+        reporter.answer(0, {"timings": [encode_result(t) for t in timings]})
 
     def _pool_for(self, target: str) -> Pool:
         """The slot's pool, made anew for another target."""

@@ -37,10 +37,9 @@ from measure.machine.protocol import GPU, Code
 from measure.phases import PhaseClock
 from measure.pool import OnResults
 from measure.process.template_client import NotStarted, Template
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import MeasureResult, Status
 from measure.timing import plan
 from measure.timing.sampler import EQUAL, UNSURE, Noise, Sampler
-from measure.timing.timing import Timing
 from measure.verify.baseline import memory_order
 
 __all__ = ["LocalPool", "LocalRunner"]
@@ -230,24 +229,18 @@ class LocalPool(Closing):
         self, job: Job, candidate: _Candidate, sampler: Sampler, buffers: int = 0
     ) -> None:
         """Another block, with the arguments in place number `buffers` in memory."""
-        place, before = candidate.place, candidate.result
+        place = candidate.place
         assert candidate.artifact is not None
         seconds = sampler.timing(place).seconds
-        later = self._slot.sample(job, candidate.artifact, seconds, buffers)
-        wall = before.run_wall_seconds + later.seconds
-        result = replace(before, run_wall_seconds=wall)
-        if isinstance(later.found, MeasureResult) and later.at_fault:
-            error = f"timed before, and failed when it ran again:\n{later.found.error}"
-            result = result.failed(later.found.status, error)
-            sampler.drop(place)
-        else:
-            if isinstance(later.found, Timing):
-                sampler.add(place, later.found)
-            if later.note or not isinstance(later.found, Timing):
-                # What was verified and timed before stands.
-                result = replace(result, error=later.note)
-                sampler.end(place)
+        result = self._slot.sample(job, candidate.artifact, candidate.result, seconds, buffers)
         candidate.result = result
+        if not result.ok:
+            sampler.drop(place)
+            return
+        if result.timing is not None:
+            sampler.add(place, result.timing)
+        if result.timing is None or result.error:  # what was verified and timed before stands
+            sampler.end(place)
 
     def _settled(
         self, open_ones: dict[int, _Candidate], sampler: Sampler
@@ -258,14 +251,12 @@ class LocalPool(Closing):
             yield place, self._final(open_ones.pop(place), sampler)
 
     def _final(self, candidate: _Candidate, sampler: Sampler) -> MeasureResult:
-        """The result with what all blocks say, its noise at least the noise figure."""
-        result = candidate.result
-        if not result.ok:
+        """The result of a trial, its noise at least the noise figure."""
+        result = _combined(candidate, sampler)
+        if result.timing is None:
             return result
-        timing = sampler.timing(candidate.place)
-        self._noise.note(timing)
-        least = max(self._noise.figure(), UNSURE if result.error else 0.0)
-        return replace(result, timing=replace(timing, noise=max(timing.noise, least)))
+        self._noise.note(result.timing)
+        return _at_least(result, self._noise.figure())
 
     def remeasure(
         self,
@@ -273,7 +264,7 @@ class LocalPool(Closing):
         traces: Sequence[Trace],
         rounds: int = 10,
         cancel: threading.Event | None = None,
-    ) -> list[Distribution]:
+    ) -> list[MeasureResult]:
         """See `Pool.remeasure`."""
         cancel = cancel or threading.Event()
         level: Level = "full" if self.builder.is_default else "search"
@@ -288,21 +279,7 @@ class LocalPool(Closing):
                 buffers = blocks // len(candidates) % job.spec.places
                 self._next_block(job, candidates[place], sampler, buffers)
                 blocks += 1
-        return [self._distribution(c, sampler, level, cancel.is_set()) for c in candidates]
-
-    def _distribution(
-        self, candidate: _Candidate, sampler: Sampler, level: Level, cancelled: bool
-    ) -> Distribution:
-        result = candidate.result
-        if result.ok and cancelled and not sampler.is_settled(candidate.place):
-            error = "cancelled while finalists were timed"
-            result = result.failed(Status.CANCELLED, error)
-        if not result.ok:
-            return Distribution(result.status, result.error, level=level)
-        timing = sampler.timing(candidate.place)
-        least = UNSURE if result.error else EQUAL * (timing.error or 0.0)
-        timing = replace(timing, noise=max(timing.noise, least))
-        return Distribution(Status.OK, result.error, timing, level)
+        return [_finalist(c, sampler, cancel.is_set()) for c in candidates]
 
     def build(
         self,
@@ -371,6 +348,30 @@ class LocalPool(Closing):
                 if child.busy:
                     child.kill()
             raise
+
+
+def _finalist(candidate: _Candidate, sampler: Sampler, cancelled: bool) -> MeasureResult:
+    """The result of the final re-measurement."""
+    result = _combined(candidate, sampler)
+    if result.timing is None:
+        return result
+    if cancelled and not sampler.is_settled(candidate.place):
+        return result.failed(Status.CANCELLED, "cancelled while finalists were timed")
+    return _at_least(result, EQUAL * (result.timing.error or 0.0))
+
+
+def _combined(candidate: _Candidate, sampler: Sampler) -> MeasureResult:
+    """The result with what all blocks say."""
+    result = candidate.result
+    return replace(result, timing=sampler.timing(candidate.place)) if result.ok else result
+
+
+def _at_least(result: MeasureResult, noise: float) -> MeasureResult:
+    """The result with no less noise than this, or than that of one that failed later."""
+    timing = result.timing
+    assert timing is not None
+    noise = max(timing.noise, noise, UNSURE if result.error else 0.0)
+    return replace(result, timing=replace(timing, noise=noise))
 
 
 def runs(built_for: str, device: str) -> bool:

@@ -104,20 +104,6 @@ class LocalRunner:
         )
 
 
-@dataclass(frozen=True)
-class Later:
-    """Another block of a verified candidate, and the `seconds` that the runner took.
-
-    `found`: the block, a failure, or None if the device was lost. `at_fault`: the failure is the
-    candidate's own. `note`: what went wrong on the way, empty if nothing did.
-    """
-
-    found: Timing | MeasureResult | None
-    seconds: float = 0.0
-    at_fault: bool = False
-    note: str = ""
-
-
 class Slot:
     """Runs and times what was built, one at a time, under the host-wide lock.
 
@@ -236,34 +222,40 @@ class Slot:
         # The clock on the wall may be set meanwhile; it is read once.
         return replace(result, finished_at=started + time.monotonic() - began)
 
-    def sample(self, job: Job, artifact: Code, seconds: float, place: int = 0) -> Later:
-        """Another block of a verified candidate that takes about so many `seconds`, with the
-        arguments in that `place` in memory.
+    def sample(
+        self, job: Job, artifact: Code, result: MeasureResult, seconds: float, place: int = 0
+    ) -> MeasureResult:
+        """`result` with another block alone as its timing, of a verified candidate that takes about
+        so many `seconds`, with the arguments in that `place` in memory.
 
-        What fails gets one more attempt in a new process, unless it took too long. The candidate
-        is at fault if that fails as well, other than for want of memory.
+        What fails gets one more attempt in a new process, unless it took too long. The result has
+        another status only if that fails as well, other than for want of memory; with a block or
+        without one, `error` says what went wrong on the way.
         """
-        spent, note = 0.0, ""
+        note = ""
         for _attempt in range(2):
             fresh = self._is_fresh
             request = Sample(job.spec, artifact, seconds, self.plan, self.probes(), place)
             outcome, _ = self._call(job, request, self.options.timeout)
             self._used_start = self.child.starts
-            spent += outcome.wall_seconds
+            wall = result.run_wall_seconds + outcome.wall_seconds
+            result = replace(result, timing=None, run_wall_seconds=wall)
             if outcome.value is not None and outcome.value.timing is not None:
                 self._learn(artifact, outcome.value.timing)
-                return Later(outcome.value.timing, spent, note=note)
+                return replace(result, timing=outcome.value.timing, error=note)
             self.child.kill()  # what a kernel does to its process, or to a GPU's context, stays
             if _is_lost(outcome):
-                return Later(None, spent, note=note)
-            ended = _result(MeasureResult(Status.OK), outcome)
+                return replace(result, error=note)
+            ended = _result(result, outcome)
             story = f"a later block ended in {ended.status}: {ended.error}"
             if outcome.kind == "timeout":
-                return Later(ended, spent, note=story)
+                return replace(result, error=story)
             if fresh:
                 note = story
-        at_fault = outcome.kind != "memory"
-        return Later(ended, spent, at_fault, "" if at_fault else note)
+        if outcome.kind == "memory":
+            return replace(result, error=note)
+        error = f"timed before, and failed when it ran again:\n{ended.error}"
+        return result.failed(ended.status, error)
 
     def close(self) -> None:
         """End the child and give up the lock."""

@@ -81,7 +81,8 @@ def test_times_of_the_device(pool: LocalPool, job: JobHandle) -> None:
     (timing,) = pool.remeasure(job, [GOOD], rounds=2)  # type: ignore[list-item]
     assert result.ok, result.error
     assert timing.status is Status.OK, timing.error
-    assert len(timing.rounds) == 2
+    assert timing.timing is not None
+    assert len(timing.timing.blocks) == 2
     assert result.runs >= 2
 
 

@@ -13,8 +13,9 @@ from measure_doubles import Double, make_pool, vector_add
 
 from measure.local.job import Job
 from measure.local.pool import LocalPool
-from measure.local.slot import Later
+from measure.local.runner import Sample
 from measure.pool import JobHandle
+from measure.process.child import Outcome
 from measure.status import MeasureResult, Status
 from measure.timing.plan import SEARCH
 from measure.timing.sampler import UNSURE
@@ -40,12 +41,12 @@ def later(pool: LocalPool, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, T
     places of the arguments."""
     sample, taken = pool._slot.sample, []
 
-    def watched(*args: Any) -> Later:
+    def watched(*args: Any) -> MeasureResult:
         made = sample(*args)
-        assert isinstance(made.found, Timing), "right in each place"
-        found = dataclasses.replace(made.found, noise=0.0)
+        assert made.timing is not None, "right in each place"
+        found = dataclasses.replace(made.timing, noise=0.0)
         taken.append((args[-1], found))
-        return dataclasses.replace(made, found=found)
+        return dataclasses.replace(made, timing=found)
 
     monkeypatch.setattr(pool._slot, "sample", watched)
     return taken
@@ -79,7 +80,7 @@ def test_local_sampling_ends_with_the_block_in_which_it_is_cancelled(
 ) -> None:
     sample, taken, cancel = pool._slot.sample, [], threading.Event()
 
-    def cancelled(*args: Any) -> Later:
+    def cancelled(*args: Any) -> MeasureResult:
         taken.append(sample(*args))
         cancel.set()
         return taken[-1]
@@ -90,26 +91,32 @@ def test_local_sampling_ends_with_the_block_in_which_it_is_cancelled(
     assert all(r.ok for r in results), "first blocks are results"
 
 
-FAILURE = MeasureResult(Status.RUNTIME_ERROR, error="killed by SIGSEGV")
-
-
 @pytest.mark.parametrize(
-    ("made", "ok", "text"),
+    ("outcome", "ok", "text"),
     [
-        (Later(FAILURE, 1.0, at_fault=True), False, "ran again:\nkilled by SIGSEGV"),
-        (Later(FAILURE, 1.0, note="a later block ended in run_timeout"), True, "run_timeout"),
-        (Later(None, 1.0), True, ""),
+        (Outcome("crash", text="killed by SIGSEGV"), False, "ran again:\nkilled by SIGSEGV"),
+        (Outcome("timeout", text="not done"), True, "a later block ended in run_timeout: not done"),
+        (Outcome("memory", text="no room"), True, "a later block ended in out_of_memory: no room"),
+        (Outcome("lost", text="killed from outside"), True, ""),
     ],
+    ids=lambda value: value.kind if isinstance(value, Outcome) else "",
 )
 def test_local_says_how_a_later_block_failed(
     pool: LocalPool,
     job: JobHandle,
     monkeypatch: pytest.MonkeyPatch,
-    made: Later,
+    outcome: Outcome[MeasureResult],
     ok: bool,
     text: str,
 ) -> None:
-    monkeypatch.setattr(pool._slot, "sample", lambda *args: made)
+    call = pool._slot._call
+
+    def failing(job: Job, request: Any, timeout: float) -> Any:
+        if isinstance(request, Sample):
+            return dataclasses.replace(outcome, wall_seconds=1.0), 0.0
+        return call(job, request, timeout)
+
+    monkeypatch.setattr(pool._slot, "_call", failing)
     (result,) = pool.measure(job, [GOOD])
     assert result.ok is ok
     assert text in result.error

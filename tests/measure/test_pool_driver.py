@@ -215,7 +215,7 @@ def test_driver_nothing_of_a_malformed_message_counts() -> None:
         good, bad = played.sent[batch][0], played.sent[batch][1]
         answers = [
             (good, encode_result(timed(77.0))),
-            (bad, encode_result(timed(1.0)) | {"seconds": "1"}),
+            (bad, encode_result(timed(1.0)) | {"timing": "1"}),
         ]
         played.say(batch, {"answers": answers})
 

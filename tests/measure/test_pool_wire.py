@@ -13,19 +13,17 @@ from measure.cluster.registry import Hello
 from measure.cluster.wire import (
     LONGEST_ERROR,
     WireError,
-    decode_distribution,
     decode_hello,
     decode_result,
     decode_trace,
-    encode_distribution,
     encode_hello,
     encode_result,
 )
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import MeasureResult, Status
 from measure.timing.timing import Timing
 
 GOOD = MeasureResult(
-    Status.OK, timing=Timing(1e-3, 2e-3, 0.1, 0.2, 3, (1e-3, 2e-3)), build_seconds=0.1,
+    Status.OK, timing=Timing(1e-3, 2e-3, 0.1, 0.2, 3, (1e-3, 2e-3), (1.5e-3,)), build_seconds=0.1,
     program_hash="ab", started_at=1.0, finished_at=2.0,
 )  # fmt: skip
 BAD = MeasureResult(Status.RUN_TIMEOUT, "not done within 10 s", build_seconds=0.1, retries=1)
@@ -37,9 +35,7 @@ def test_wire_results_come_back(result: MeasureResult) -> None:
     assert decode_result(json.loads(json.dumps(encode_result(result)))) == result
 
 
-def test_wire_others_come_back() -> None:
-    timing = Distribution(Status.OK, "", Timing(1.0, 1.0, 0.1, 0.1, 10, (), (1.0, 2.0)), "full")
-    assert decode_distribution(json.loads(json.dumps(encode_distribution(timing)))) == timing
+def test_wire_introductions_come_back() -> None:
     assert decode_hello(json.loads(json.dumps(encode_hello(HELLO)))) == HELLO
 
 
@@ -59,22 +55,12 @@ def test_wire_errors_hold_what_can_be_sent() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"seconds": math.nan},
-        {"seconds": math.inf},
-        {"seconds": -1.0},
-        {"seconds": 0.0},
-        {"seconds": None},
-        {"seconds": "1"},
-        {"seconds": True},
+        {"timing": None},
+        {"timing": [1.0]},
+        {"timing": {}},
         {"status": "splendid"},
         {"status": None},
         {"status": "run_timeout"},
-        {"runs": 0},
-        {"runs": 1.5},
-        {"runs": 2**31},
-        {"samples": [1.0] * 200_000},
-        {"samples": [math.nan]},
-        {"samples": "1"},
         {"error": "x" * 100_000},
         {"error": None},
         {"program_hash": "x" * 2000},
@@ -90,16 +76,43 @@ def test_wire_malformed_results_are_refused(change: dict[str, Any]) -> None:
         decode_result({**encode_result(GOOD), **change})
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": math.nan},
+        {"seconds": math.inf},
+        {"seconds": -1.0},
+        {"seconds": 0.0},
+        {"seconds": None},
+        {"seconds": "1"},
+        {"seconds": True},
+        {"runs": 0},
+        {"runs": 1.5},
+        {"runs": 2**31},
+        {"samples": [1.0] * 200_000},
+        {"samples": [math.nan]},
+        {"samples": "1"},
+        {"blocks": [-1.0]},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_wire_malformed_times_are_refused(change: dict[str, Any]) -> None:
+    raw = encode_result(GOOD)
+    with pytest.raises(WireError):
+        decode_result({**raw, "timing": {**raw["timing"], **change}})
+
+
 @pytest.mark.parametrize("raw", [None, 3, "text", [], {}, {"status": "ok"}])
 def test_wire_what_is_no_result_is_refused(raw: Any) -> None:
-    for decode in (decode_result, decode_distribution, decode_hello, decode_trace):
+    for decode in (decode_result, decode_hello, decode_trace):
         with pytest.raises(WireError):
             decode(raw)
 
 
 def test_wire_another_protocol_says_what_to_do() -> None:
-    with pytest.raises(WireError, match=r"speaks protocol 2, .*run the same version"):
-        decode_hello({"protocol": 2, "something": "new"})
+    with pytest.raises(WireError, match=r"speaks protocol 3, .*run the same version"):
+        decode_hello({"protocol": 3, "something": "new"})
     raw = encode_hello(HELLO)
     with pytest.raises(WireError, match="a device has cores"):
         decode_hello({**raw, "device": {**raw["device"], "cores": -1}})

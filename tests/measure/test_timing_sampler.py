@@ -168,31 +168,34 @@ class Shared:
         self.pid = None
 
 
+VERIFIED = MeasureResult(Status.OK, timing=block(1.0), run_wall_seconds=1.0)
+
+
 def job() -> Any:
     spec = SimpleNamespace(where=None, size=0, places=1)
     return SimpleNamespace(handling_seconds=0.0, spec=spec, fd=0)
 
 
 @pytest.mark.parametrize(
-    ("kinds", "used", "status", "at_fault", "noted", "left"),
+    ("kinds", "used", "status", "timed", "noted", "left"),
     [
-        (("crash", "value"), True, None, False, False, 0),
-        (("memory", "value"), True, None, False, False, 0),
-        (("crash", "crash"), True, Status.RUNTIME_ERROR, True, False, 0),
-        (("crash", "value"), False, None, False, True, 0),
-        (("error", "error"), False, Status.RUNTIME_ERROR, True, False, 0),
-        (("memory", "memory"), True, Status.OUT_OF_MEMORY, False, True, 0),
-        (("timeout", "value"), True, Status.RUN_TIMEOUT, False, True, 1),
-        (("lost", "value"), True, None, False, False, 1),
-        (("crash", "lost"), False, None, False, True, 0),
+        (("crash", "value"), True, Status.OK, True, "", 0),
+        (("memory", "value"), True, Status.OK, True, "", 0),
+        (("crash", "crash"), True, Status.RUNTIME_ERROR, False, "when it ran again:\ncrash", 0),
+        (("crash", "value"), False, Status.OK, True, "ended in runtime_error: crash", 0),
+        (("error", "error"), False, Status.RUNTIME_ERROR, False, "when it ran again:\nerror", 0),
+        (("memory", "memory"), True, Status.OK, False, "ended in out_of_memory: memory", 0),
+        (("timeout", "value"), True, Status.OK, False, "ended in run_timeout: timeout", 1),
+        (("lost", "value"), True, Status.OK, False, "", 1),
+        (("crash", "lost"), False, Status.OK, False, "ended in runtime_error: crash", 0),
     ],
 )
 def test_blocks_that_may_fail_for_others_are_believed_of_a_fresh_process(
     kinds: tuple[OutcomeKind, ...],
     used: bool,
-    status: Status | None,
-    at_fault: bool,
-    noted: bool,
+    status: Status,
+    timed: bool,
+    noted: str,
     left: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,11 +205,12 @@ def test_blocks_that_may_fail_for_others_are_believed_of_a_fresh_process(
     monkeypatch.setattr(slot, "child", child)
     slot._probes = Probes(CODE, 1, 1.0, 1.0)
     slot._used_start = child.starts if used else 0
-    made = slot.sample(job(), CODE, 1.0)
-    assert made.seconds == 0.25 * (len(kinds) - left)
+    made = slot.sample(job(), CODE, VERIFIED, 1.0)
+    assert made.run_wall_seconds == 1.0 + 0.25 * (len(kinds) - left)
     assert len(child.kinds) == left
-    assert getattr(made.found, "status", None) == status
-    assert (made.at_fault, bool(made.note)) == (at_fault, noted)
+    assert (made.status, made.timing is not None) == (status, timed)
+    assert noted in made.error
+    assert bool(noted) == bool(made.error)
     assert not (slot._is_fresh and child.pid is not None), "a candidate has run there"
 
 
@@ -225,5 +229,6 @@ def test_blocks_on_a_device_that_goes_away_are_not_the_candidates_fault(
     reply = runner.Sample(job().spec, CODE, 1.0, TimingPlan(), probes).answer([0])
     monkeypatch.setattr(child, "call", lambda *args, **options: Outcome("value", reply))
     monkeypatch.setattr(slot, "child", child)
-    found = slot.sample(job(), CODE, 1.0).found
-    assert getattr(found, "status", None) == (None if lost else Status.RUNTIME_ERROR)
+    made = slot.sample(job(), CODE, VERIFIED, 1.0)
+    assert made.status is (Status.OK if lost else Status.RUNTIME_ERROR)
+    assert made.timing is None

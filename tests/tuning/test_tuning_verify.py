@@ -10,7 +10,7 @@ from tuning_doubles import FakePool
 
 import autosched as at
 from autosched.tuning.verify import verify
-from measure.status import Distribution, Status
+from measure.status import MeasureResult, Status
 from records import NoRecord, Record, Store, export_jsonl, import_jsonl
 
 TRIALS = 12
@@ -74,8 +74,8 @@ def test_bad_records_are_withdrawn(task: at.SearchTask, imported: Store) -> None
     class Fails(FakePool):
         def remeasure(self, job, traces, rounds=10, cancel=None):  # type: ignore[no-untyped-def]
             found = super().remeasure(job, traces, rounds, cancel)
-            found[-1] = Distribution(Status.WRONG_RESULT, "c[0, 0] is 1, not 2")
-            found[-2] = Distribution(Status.DEVICE_LOST, "the machine went away")
+            found[-1] = MeasureResult(Status.WRONG_RESULT, "c[0, 0] is 1, not 2")
+            found[-2] = MeasureResult(Status.DEVICE_LOST, "the machine went away")
             return found
 
     with imported as store:

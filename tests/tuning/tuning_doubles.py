@@ -14,7 +14,7 @@ from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
 from autosched.tuning.callbacks import JobInfo, MeasureCallback
 from measure.devices import Device
-from measure.status import Distribution, MeasureResult, Status
+from measure.status import MeasureResult, Status
 from measure.timing.timing import Timing
 from records import Measurement, Record, Workload
 
@@ -74,10 +74,9 @@ class FakePool:
 
     def remeasure(
         self, job: FakeJob, traces: Sequence[Trace], rounds: int = 10, cancel: Event | None = None
-    ) -> list[Distribution]:
+    ) -> list[MeasureResult]:
         self.remeasured += traces
-        found = [self._measure(job, trace, trial=False) for trace in traces]
-        return [Distribution(r.status, r.error, r.timing) for r in found]
+        return [self._measure(job, trace, trial=False) for trace in traces]
 
     def close(self) -> None:
         pass

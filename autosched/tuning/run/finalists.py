@@ -14,14 +14,14 @@ from records import OK, TRIAL, Record
 if TYPE_CHECKING:
     from autosched.schedule import Trace
     from measure.pool import JobHandle, Pool
-    from measure.status import Distribution
+    from measure.status import MeasureResult
 
 ROUNDS = 6
 """Interleaved timings of each finalist."""
 _AT_FAULT = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS, Status.RUNTIME_ERROR})
 
 
-def remeasure(pool: Pool, handle: JobHandle, traces: Sequence[Trace]) -> list[Distribution]:
+def remeasure(pool: Pool, handle: JobHandle, traces: Sequence[Trace]) -> list[MeasureResult]:
     """The finalists measured again in interleaved blocks, since a time that is chosen because it is
     small is likely to be too small.
 
@@ -34,7 +34,7 @@ def remeasure(pool: Pool, handle: JobHandle, traces: Sequence[Trace]) -> list[Di
     return [_first_right(timings) for timings in zip(*attempts, strict=True)]
 
 
-def _first_right(timings: Sequence[Distribution]) -> Distribution:
+def _first_right(timings: Sequence[MeasureResult]) -> MeasureResult:
     """Of one finalist: that it was at fault, or what the first of these attempts gave, or another
     if that one was lost."""
     kept = next((t for t in timings if t.status in _AT_FAULT), timings[0])
@@ -44,7 +44,7 @@ def _first_right(timings: Sequence[Distribution]) -> Distribution:
 
 
 def best_of_lost(
-    finalists: Sequence[Record], timings: Sequence[Distribution]
+    finalists: Sequence[Record], timings: Sequence[MeasureResult]
 ) -> tuple[Record, str]:
     """The fastest trial of those that were lost with their device, as nothing is known against it,
     and why it has to be taken. Raises TuningError if there is none."""

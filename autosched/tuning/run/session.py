@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from autosched.tuning.options import TuningOptions
     from autosched.tuning.task import SearchTask
     from measure.pool import JobHandle, Pool
-    from measure.status import Distribution, MeasureResult
+    from measure.status import MeasureResult
 
 AHEAD = "autosched-propose"
 """Name of the thread that proposes while other machines measure."""
@@ -429,7 +429,7 @@ class Session:
     def _trace_of(self, record: Record) -> Trace:
         return decode_trace(self.task.prim_func, record.trace, record.decisions, record.dialect)
 
-    def _remeasured(self, record: Record, timing: Distribution) -> None:
+    def _remeasured(self, record: Record, timing: MeasureResult) -> None:
         assert timing.seconds is not None
         measurement = Measurement(
             seconds=timing.seconds,

@@ -11,7 +11,7 @@ from tuning_doubles import FakePool
 import autosched as at
 from autosched.errors import TuningError
 from autosched.tuning.run.finalists import remeasure
-from measure.status import Distribution, Status
+from measure.status import MeasureResult, Status
 from measure.timing.timing import Timing
 
 
@@ -22,10 +22,10 @@ class _Endings(FakePool):
         super().__init__()
         self.statuses = statuses
 
-    def remeasure(self, *args: Any, **more: Any) -> list[Distribution]:
+    def remeasure(self, *args: Any, **more: Any) -> list[MeasureResult]:
         found = super().remeasure(*args, **more)
         ends = [self.statuses[min(n, len(self.statuses) - 1)] for n in range(len(found))]
-        return [Distribution(status, "on purpose") for status in ends]
+        return [MeasureResult(status, "on purpose") for status in ends]
 
 
 def test_the_best_trial_stands_where_all_finalists_are_lost(
@@ -54,11 +54,11 @@ class _Attempts:
     def __init__(self, *attempts: Sequence[float | Status]) -> None:
         self.attempts = list(attempts)
 
-    def remeasure(self, *args: Any) -> list[Distribution]:
+    def remeasure(self, *args: Any) -> list[MeasureResult]:
         return [
-            Distribution(found, str(found))
+            MeasureResult(found, str(found))
             if isinstance(found, Status)
-            else Distribution(Status.OK, timing=Timing(found, found))
+            else MeasureResult(Status.OK, timing=Timing(found, found))
             for found in self.attempts.pop(0)
         ]
 
