@@ -194,7 +194,9 @@ class DaskTransport:
     @staticmethod
     async def _tell(client: Client, address: str, key: str) -> None:
         with contextlib.suppress(OSError, asyncio.TimeoutError, RuntimeError, ValueError):
-            call = getattr(client.scheduler, STOP)(worker=address, batch=key)
+            scheduler: Any = client.scheduler
+            told = {"op": STOP, "batch": key}
+            call = scheduler.broadcast(msg=told, workers=[address], on_error="ignore")
             await asyncio.wait_for(call, TELL_SECONDS)
 
 

@@ -17,14 +17,11 @@ from measure.cluster.settings import (
     PORT,
     ROSTER,
     SETTINGS,
-    STOP,
     is_loopback,
     loopback_address,
     quiet,
     security,
 )
-
-STOP_SECONDS = 5.0
 
 
 def serve(
@@ -62,11 +59,6 @@ async def _serve(host: str, port: int, tls_dir: Path | None, say: Callable[[str]
         dashboard_address=NO_DASHBOARD,
     )
     scheduler.handlers[ROSTER] = lambda: roster(scheduler)
-
-    async def passed_on(worker: str, batch: str) -> str:
-        return await stop(scheduler, worker, batch)
-
-    scheduler.handlers[STOP] = passed_on
     try:
         await scheduler
     except OSError as e:
@@ -77,17 +69,6 @@ async def _serve(host: str, port: int, tls_dir: Path | None, say: Callable[[str]
     finally:
         # Workers wait for a scheduler to come back; they are not told to end.
         await scheduler.close(reason="interrupted")
-
-
-async def stop(scheduler: Scheduler, worker: str, batch: str) -> str:
-    """Tell the worker at an address that nobody waits for a batch; whether it knows."""
-    if worker not in scheduler.workers:
-        return "gone"
-    try:
-        await asyncio.wait_for(getattr(scheduler.rpc(worker), STOP)(batch=batch), STOP_SECONDS)
-    except (OSError, TimeoutError):
-        return "gone"  # and what it had was given to others
-    return "OK"
 
 
 def roster(scheduler: Scheduler) -> tuple[str, list[tuple[str, str, str, float]]]:

@@ -25,7 +25,7 @@ EXTENSION = "autosched"
 ROSTER = "autosched_roster"
 """The scheduler's call that lists workers."""
 STOP = "autosched_stop"
-"""The worker's call that ends a batch; the scheduler's call of the same name passes it on."""
+"""The worker's call that ends a batch; the scheduler passes it on (`Scheduler.broadcast`)."""
 
 SETTINGS: dict[str, Any] = {
     # A lost batch comes back to the dispatcher at once, which knows better what to do with it.

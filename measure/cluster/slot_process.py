@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -77,20 +78,6 @@ class SlotOptions:
         return SlotOptions(**{**values, "cores": tuple(values["cores"])})
 
 
-class Extension:
-    """Makes the service reachable for tasks, and for the pool's word that a batch is unwanted."""
-
-    def __init__(self, worker: Worker) -> None:
-        worker.handlers[STOP] = self.stop
-        self.service: Service | None = None
-
-    def stop(self, batch: str) -> str:
-        """Called by the pool, through the scheduler."""
-        if self.service is not None:
-            self.service.stop(batch)
-        return "OK"
-
-
 @contextlib.contextmanager
 def claimed(slot: str) -> Iterator[None]:
     """Hold a slot of this host. Raises MeasureError if another worker has it."""
@@ -113,6 +100,8 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
     """One connection to the scheduler, from start to end. Raises OSError and the like."""
     tls_dir = None if options.tls_dir is None else Path(options.tls_dir)
     scheduler = check_address(options.scheduler, tls_dir)
+    # Not the service itself, which a worker that ends would close.
+    reached: Any = lambda _: SimpleNamespace(service=service)  # noqa: E731
     worker = Worker(
         scheduler,
         name=options.name,
@@ -121,12 +110,12 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
         memory_limit=0,
         local_directory=folder,
         security=security(tls_dir, "worker"),
-        extensions={EXTENSION: Extension},
+        extensions={EXTENSION: reached},
         dashboard_address=NO_DASHBOARD,
         host=listening_host(scheduler, options.host),
         death_timeout=CONNECT_SECONDS,
     )
-    worker.extensions[EXTENSION].service = service
+    worker.handlers[STOP] = service.stop
     try:
         await worker
         _say(options, f"connected to {options.scheduler}")

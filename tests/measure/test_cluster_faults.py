@@ -190,9 +190,10 @@ def test_cluster_word_that_a_batch_is_unwanted_reaches_who_is_there(cluster: Clu
         pool.open_job(FUNC)
         (device,) = of_label(pool, "word")
         with Client(cluster.address, set_as_default=False) as client:
-            tell = getattr(client.scheduler, STOP)
-            assert client.sync(tell, worker=device.address, batch="any") == "OK"
-            assert client.sync(tell, worker="tcp://127.0.0.1:9", batch="any") == "gone"
+            told = {"msg": {"op": STOP, "batch": "any"}, "on_error": "ignore"}
+            there, gone = device.address, "tcp://127.0.0.1:9"
+            found = client.sync(client.scheduler.broadcast, workers=[there, gone], **told)
+            assert found.keys() == {there}
 
 
 @pytest.mark.long
