@@ -15,7 +15,8 @@ from urllib.parse import quote
 from autosched.cli.common import at_least, filled, filled_path, port, positive_seconds
 from autosched.cli.scheduler import add_tls
 from autosched.cli.worker import add_slots, say, slots_of
-from autosched.errors import AutoschedError, MeasureError
+from autosched.errors import AutoschedError
+from autosched.extras import require
 
 _EPILOG = """\
 examples:
@@ -90,21 +91,17 @@ def _certs(folder: Path, days: int) -> int:
 
 
 def _make_certs(folder: Path, days: int) -> list[Path]:
-    try:
-        from measure.cluster.certs import make_certs
-    except ImportError as e:
-        raise MeasureError(
-            "certificates need the package cryptography; run: pip install 'autosched[cluster]'"
-        ) from e
+    require("a certificate", "cryptography")
+    from measure.cluster.certs import make_certs
+
     return make_certs(folder, days)
 
 
 def _local(options: argparse.Namespace) -> int:
     """Scheduler and worker in one process, which ends with the scheduler."""
-    from measure.cluster.settings import CA, require_dask
-
-    require_dask()
+    require("a cluster", "distributed")
     from measure.cluster.scheduler import serve
+    from measure.cluster.settings import CA
 
     folder = (options.tls_dir or _state_folder() / "tls").absolute()
     if not (folder / CA).exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from autosched.cli.common import filled, filled_path, port
+from autosched.extras import require
 
 _EPILOG = """\
 One scheduler brings tuning runs and workers together. It measures nothing, keeps nothing, and may
@@ -53,9 +54,7 @@ def add_tls(parser: argparse.ArgumentParser, role: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
-    from measure.cluster.settings import require_dask
-
-    require_dask()
+    require("a scheduler", "distributed")
     from measure.cluster.scheduler import serve
 
     serve(options.host, options.port, options.tls_dir, lambda text: print(text, flush=True))

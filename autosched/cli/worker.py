@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from autosched.cli.common import at_least, filled, printable
 from autosched.cli.scheduler import add_tls
 from autosched.errors import MeasureError
+from autosched.extras import require
 
 if TYPE_CHECKING:
     from measure.cluster.slot_process import SlotOptions
@@ -100,9 +101,9 @@ def add_slots(parser: argparse.ArgumentParser, label: str | None = None) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM or SIGHUP."""
-    from measure.cluster.settings import check_address, listening_host, require_dask, security
+    from measure.cluster.settings import check_address, listening_host, security
 
-    require_dask()
+    require("a worker", "distributed")
     listening_host(check_address(options.scheduler, options.tls_dir), options.host)
     security(options.tls_dir, "worker")
     from measure.cluster.supervisor import Supervisor

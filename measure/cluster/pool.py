@@ -15,6 +15,7 @@ from autosched.checks import instance, path_text, text
 from autosched.closing import Closing
 from autosched.codegen.build import toolchain
 from autosched.errors import MeasureError
+from autosched.extras import require
 from autosched.integers import integer
 from autosched.schedule import Trace
 from autosched.target import Target
@@ -101,9 +102,9 @@ class ClusterPool(Closing):
         self._device: Device | None = None
         self._deserted = ""  # why the finalists were given up that were asked for last
         if transport is None:
-            from measure.cluster.settings import is_loopback, require_dask
+            require("a pool of other machines", "distributed")
+            from measure.cluster.settings import is_loopback
 
-            require_dask()
             # On this machine workers may run, which nothing may disturb.
             self.elsewhere = not is_loopback(urlsplit(address).hostname or "localhost")
             from measure.cluster.dask_transport import DaskTransport

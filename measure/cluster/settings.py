@@ -152,13 +152,3 @@ def quiet() -> None:
     """Dask logs what we report ourselves, with tracebacks; only let it speak of the worst."""
     for name in [n for n in logging.root.manager.loggerDict if n.split(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def require_dask() -> None:
-    """Raises MeasureError if Dask distributed is not installed."""
-    try:
-        import distributed  # noqa: F401
-    except ImportError as e:
-        raise MeasureError(
-            "pools of other machines need Dask distributed; run: pip install 'autosched[cluster]'"
-        ) from e
