@@ -10,7 +10,7 @@ import ctypes
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -56,12 +56,17 @@ def ending_children() -> Iterator[None]:
     try:
         yield
     finally:
-        while pids := _children():
-            for pid in pids:
-                # Threads of the body may wait for them as well.
-                with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+        end_children()
+
+
+def end_children(spared: Container[int] = ()) -> None:
+    """End all children of this process but these, and those that come to it when they do."""
+    while pids := [pid for pid in _children() if pid not in spared]:
+        for pid in pids:
+            # Other threads may wait for them as well.
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def _children() -> list[int]:

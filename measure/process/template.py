@@ -39,12 +39,14 @@ YOUNG = 50_000
 def main() -> None:
     """Serve until the control socket is closed or the parent is gone."""
     parent = int(sys.argv[1])
-    watch = os.pidfd_open(parent) if os.getppid() == parent else None
     control, owner = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
     hello = json.loads(control.recv(1 << 20))
-    session = Path(hello["folder"])
-    children: dict[int, Path] = {}
+    children = _Children(Path(hello["folder"]))
     try:
+        if os.getppid() != parent:
+            return
+        watch = os.pidfd_open(parent)
+        children.withheld = (control.fileno(), watch, owner)
         # Orphaned grandchildren come to the template, where they can be found and killed.
         prctl(containment.PR_SET_CHILD_SUBREAPER, 1)
         for module in hello["preload"]:
@@ -53,22 +55,14 @@ def main() -> None:
             protocol.resolve(hello["warm"])()
         gc.freeze()
         gc.set_threshold(YOUNG)  # of children: what they make for a request is gone after it
-        if watch is not None and _answer(control, {"ready": os.getpid()}):
-            _serve(control, watch, session, children, (control.fileno(), watch, owner))
+        if _answer(control, {"ready": os.getpid()}):
+            _serve(control, watch, children)
     finally:
-        for pid in list(children):
-            _reap(pid, children)
-        shutil.rmtree(session, ignore_errors=True)
+        children.close()
 
 
-def _serve(
-    control: socket.socket,
-    watch: int,
-    session: Path,
-    children: dict[int, Path],
-    own: tuple[int, ...],
-) -> None:
-    """Answer requests; `own` are the descriptors that no child may have."""
+def _serve(control: socket.socket, watch: int, children: _Children) -> None:
+    """Answer requests."""
     while watch not in wait([control, watch]):
         packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
         if not packet:
@@ -76,14 +70,14 @@ def _serve(
         request = json.loads(packet)
         if request["op"] == "fork":
             try:
-                reply: dict[str, Any] = _fork(request, fds, own, session, children)
+                reply: dict[str, Any] = {"pid": children.fork(request, fds)}
             except OSError as e:  # no space for a folder, no room for a process
                 reply = {"error": str(e)}
             finally:
                 for fd in fds:
                     os.close(fd)
         else:
-            reply = _reap(request["pid"], children)
+            reply = {"status": children.reap(request["pid"])}
         if not _answer(control, reply):
             return
 
@@ -97,39 +91,62 @@ def _answer(control: socket.socket, reply: dict[str, Any]) -> bool:
     return True
 
 
-def _fork(
-    request: dict[str, Any],
-    fds: list[int],
-    own: tuple[int, ...],
-    session: Path,
-    children: dict[int, Path],
-) -> dict[str, Any]:
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="child-", dir=session))
-    except FileNotFoundError:  # a child has removed more than was its own
-        session.mkdir(mode=0o700)
-        folder = Path(tempfile.mkdtemp(prefix="child-", dir=session))
-    template = os.getpid()
-    try:
-        pid = os.fork()
-    except OSError:
-        folder.rmdir()
-        raise
-    if pid == 0:
-        status = 70
+class _Children:
+    """Those that are not reaped yet, and their folders in that of the session; `withheld` are
+    descriptors of the template, which no child may have."""
+
+    def __init__(self, session: Path) -> None:
+        self.withheld: tuple[int, ...] = ()
+        self._session = session
+        self._folders: dict[int, Path] = {}
+
+    def fork(self, request: dict[str, Any], fds: list[int]) -> int:
+        """A new child's process id. Raises OSError."""
+        self._session.mkdir(mode=0o700, exist_ok=True)  # a child may remove more than is its own
+        folder = Path(tempfile.mkdtemp(prefix="child-", dir=self._session))
+        template = os.getpid()
         try:
-            for fd in own:
-                os.close(fd)
-            _become_child(request, fds, folder, template)
-            protocol.serve(socket.socket(fileno=fds[0]))
-            status = 0
-        except BaseException:
-            faulthandler.dump_traceback()
+            pid = os.fork()
+        except OSError:
+            folder.rmdir()
             raise
-        finally:
-            os._exit(status)
-    children[pid] = folder
-    return {"pid": pid}
+        if pid == 0:
+            status = 70
+            try:
+                for fd in self.withheld:
+                    os.close(fd)
+                _become_child(request, fds, folder, template)
+                protocol.serve(socket.socket(fileno=fds[0]))
+                status = 0
+            except BaseException:
+                faulthandler.dump_traceback()
+                raise
+            finally:
+                os._exit(status)
+        self._folders[pid] = folder
+        return pid
+
+    def reap(self, pid: int) -> int | None:
+        """Kill what is left of a child and everything that it started; the status is as of os.wait,
+        None if it is not known."""
+        if pid not in self._folders:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # not yet its own group
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        folder = self._folders.pop(pid)
+        # What left its group has come to us; what living children started is not ours yet.
+        containment.end_children(spared=self._folders)
+        shutil.rmtree(folder, ignore_errors=True)
+        return status
+
+    def close(self) -> None:
+        """Reap all, and remove the session's folder."""
+        for pid in list(self._folders):
+            self.reap(pid)
+        shutil.rmtree(self._session, ignore_errors=True)
 
 
 def _become_child(request: dict[str, Any], fds: list[int], folder: Path, template: int) -> None:
@@ -169,34 +186,6 @@ def _become_child(request: dict[str, Any], fds: list[int], folder: Path, templat
     for module in request["imports"]:
         with contextlib.suppress(BaseException):  # it is raised again where something is called
             importlib.import_module(module)
-
-
-def _reap(pid: int, children: dict[int, Path]) -> dict[str, Any]:
-    """Kill what is left of a child and everything that it started; the status is as of os.wait."""
-    if pid not in children:
-        return {"status": None}
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # not yet its own group
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    folder = children.pop(pid)
-    _kill_strays(children)
-    shutil.rmtree(folder, ignore_errors=True)
-    return {"status": status}
-
-
-def _kill_strays(children: dict[int, Path]) -> None:
-    """End grandchildren that left their group; those of living children are not ours yet."""
-    listing = Path(f"/proc/self/task/{os.getpid()}/children")
-    while listing.exists():  # not in every kernel; without it only the process group is killed
-        text = listing.read_text()
-        strays = [int(word) for word in text.split() if int(word) not in children]
-        if not strays:
-            return
-        for pid in strays:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
