@@ -71,7 +71,7 @@ class TakeStretch(Request[Stretch]):
         runner, threads = _runner(self.job.where), self.probes.threads_of(self.artifact)
         kernel = runner.kernel(self.artifact, self.job, fds[0], self.place)
         runner.arguments(self.job, fds[0]).fill()
-        clock = runner.clock(self.probes.artifact, threads, self.probes.nominal(threads))
+        clock = runner.clock(self.probes, threads)
         runner.threads.follow()
         first = kernel.call()
         rows = []

@@ -6,8 +6,8 @@ import mmap
 import pickle
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
 from math import inf
@@ -91,23 +91,23 @@ class JobSpec:
 class Probes:
     """The clock probe, and what it gave when the pool was opened.
 
-    `serial`, `parallel`: seconds of the clock probe on one thread and on all. Each kernel is
-    compared with the probe on as many threads as it uses itself: work on other cores is nothing to
-    a kernel of one thread, and clocks depend on how many cores are busy.
+    `nominal`: seconds of the clock probe by its number of threads: one, and all `threads`. Each
+    kernel is compared with the probe on as many threads as it uses itself: work on other cores is
+    nothing to a kernel of one thread, and clocks depend on how many cores are busy.
     """
 
     artifact: Code
     threads: int
-    serial: float = 0.0
-    parallel: float = 0.0
+    nominal: Mapping[int, float] = field(default_factory=dict)
 
     def threads_of(self, kernel: Code) -> int:
         """Number of threads on which the clock probe runs along with a kernel."""
         return self.threads if kernel.info.parallel else 1
 
-    def nominal(self, threads: int) -> float:
-        """The time on `threads` threads."""
-        return self.serial if threads == 1 else self.parallel
+    def near(self, threads: int) -> float:
+        """About what the probe takes on `threads` threads: nominal, or as on one; 0 if that is not
+        known."""
+        return self.nominal.get(threads, self.nominal.get(1, 0.0))
 
 
 class _Runner:
@@ -144,13 +144,13 @@ class _Runner:
             self._kernels.popitem(last=False)
         return found
 
-    def clock(self, artifact: Code, threads: int, nominal: float) -> Callable[[], float]:
-        """A function that times the clock probe once; `nominal` is its time if known, else 0."""
+    def clock(self, probes: Probes, threads: int) -> Callable[[], float]:
+        """A function that times the clock probe once."""
         if threads not in self._clocks:
-            out = artifact.info.params[0]
+            out = probes.artifact.info.params[0]
             memory = [self.machine.scratch(out.name, param_bytes(out))]
-            self._clocks[threads] = self.machine.kernel(artifact, memory, threads)
-            _settle(self._clocks[threads], nominal, self.threads)
+            self._clocks[threads] = self.machine.kernel(probes.artifact, memory, threads)
+            _settle(self._clocks[threads], probes.near(threads), self.threads)
         kernel = self._clocks[threads]
 
         def tick() -> float:
@@ -172,14 +172,14 @@ class _Runner:
     ) -> Timing:
         """A block of a kernel that took about so many `seconds`; see `take_block`."""
         threads = probes.threads_of(artifact)
-        clock = self.clock(probes.artifact, threads, probes.nominal(threads))
+        clock = self.clock(probes, threads)
         self.threads.follow()
         return take_block(
             lambda n: kernel.call(n, plan.flush_cache),
             clock,
             seconds,
             plan,
-            probes.nominal(threads),
+            probes.near(threads),
             best_seconds,
             self.threads.waited,
             first_clean,
@@ -280,7 +280,7 @@ class Run(Request[MeasureResult]):
         except BuildError as e:
             return MeasureResult(Status.RUNTIME_ERROR, f"the code cannot be linked: {e}")
         threads = probes.threads_of(artifact)
-        runner.clock(probes.artifact, threads, probes.nominal(threads))
+        runner.clock(probes, threads)
         before = _state(job, threads)
         began = time.perf_counter()
         first, status, text = _verified_call(kernel, arguments, runner, probes.artifact)
@@ -348,34 +348,28 @@ class OpenGPU(Request[float]):
     where: GPU
 
     def answer(self, fds: Sequence[int]) -> float:
-        return _runner(self.where).clock(self.probes.artifact, 1, self.probes.nominal(1))()
+        return _runner(self.where).clock(self.probes, 1)()
 
 
 @dataclass(frozen=True)
-class TimeClock(Request[tuple[float, ...]]):
-    """Times of the clock probe in seconds: the minimum is nominal, the rest the machine's noise.
+class TimeClock(Request[float]):
+    """The nominal time of the clock probe on so many threads: the least of many."""
 
-    `serial`: the time on one thread, near which that on several must come; 0 for one thread.
-    """
-
-    artifact: Code
+    probes: Probes
     threads: int
-    serial: float
     where: GPU | None = None
 
-    def answer(self, fds: Sequence[int]) -> tuple[float, ...]:
-        clock = _runner(self.where).clock(self.artifact, self.threads, self.serial)
-        times: list[float] = []
+    def answer(self, fds: Sequence[int]) -> float:
+        clock = _runner(self.where).clock(self.probes, self.threads)
+        limit = MAX_DRIFT * (self.probes.near(self.threads) or inf)
         end = time.monotonic() + PROBE_SECONDS
-        best, since = inf, 0
+        best, count, since = inf, 0, 0
         # On a machine with other work it takes long until all threads have their cores at once.
-        while len(times) < PROBES or (
-            (since < PROBES or best > MAX_DRIFT * (self.serial or inf)) and time.monotonic() < end
-        ):
-            times.append(clock())
-            since = since + 1 if times[-1] > 0.99 * best else 0
-            best = min(best, times[-1])
-        return tuple(times)
+        while count < PROBES or ((since < PROBES or best > limit) and time.monotonic() < end):
+            seconds = clock()
+            count, since = count + 1, since + 1 if seconds > 0.99 * best else 0
+            best = min(best, seconds)
+        return best
 
 
 def _verified_call(

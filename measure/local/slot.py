@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,12 +168,14 @@ class Slot:
     def probes(self) -> Probes:
         """The probe with its nominal times, made and taken on first use. Raises MeasureError."""
         if self._probes is None:
-            probe = self._make_probe()
+            probes = Probes(self._make_probe(), self.threads)
             with self._waited(self._slot_lock().timing()):
-                serial = parallel = min(self._clock_samples(probe, 1, 0.0))
-                if self.threads > 1:
-                    parallel = min(self._clock_samples(probe, self.threads, serial))
-            self._probes = Probes(probe, self.threads, serial, parallel)
+                for threads in sorted({1, self.threads}):
+                    timed = self.child.ask(TimeClock(probes, threads, self.where), PROBE_TIMEOUT)
+                    if timed.value is None:
+                        raise MeasureError(f"the clock probe cannot be timed: {timed.text}")
+                    probes = replace(probes, nominal={**probes.nominal, threads: timed.value})
+            self._probes = probes
         return self._probes
 
     def make_reference(self, job: Job, artifact: Artifact) -> tuple[float, float] | str:
@@ -332,19 +334,12 @@ class Slot:
         self.child.kill()
         return Outcome("lost", text=f"the GPU cannot be opened: {found.text}")
 
-    def _clock_samples(self, probe: Code, threads: int, near: float) -> Sequence[float]:
-        outcome = self.child.ask(TimeClock(probe, threads, near, self.where), PROBE_TIMEOUT)
-        if outcome.value is None:
-            raise MeasureError(f"the clock probe cannot be timed: {outcome.text}")
-        return outcome.value
-
     def _learn(self, artifact: Code, found: Timing) -> None:
         """Correct a nominal time that was taken while other work had the cores."""
         probes, best = self.probes(), found.clock_seconds
         threads = probes.threads_of(artifact)
-        if best * MAX_DRIFT < probes.nominal(threads):
-            one = threads == 1
-            self._probes = replace(probes, serial=best) if one else replace(probes, parallel=best)
+        if best * MAX_DRIFT < probes.nominal[threads]:
+            self._probes = replace(probes, nominal={**probes.nominal, threads: best})
 
     def _slot_lock(self) -> SlotLock:
         if self._lock is None:

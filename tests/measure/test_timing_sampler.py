@@ -203,7 +203,7 @@ def test_blocks_that_may_fail_for_others_are_believed_of_a_fresh_process(
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     child = Shared(*kinds)
     monkeypatch.setattr(slot, "child", child)
-    slot._probes = Probes(CODE, 1, 1.0, 1.0)
+    slot._probes = Probes(CODE, 1, {1: 1.0})
     slot._used_start = child.starts if used else 0
     made = slot.sample(job(), CODE, VERIFIED, 1.0)
     assert made.run_wall_seconds == 1.0 + 0.25 * (len(kinds) - left)
@@ -222,7 +222,7 @@ def test_blocks_on_a_device_that_goes_away_are_not_the_candidates_fault(
         raise DeviceError("the GPU fell off the bus", lost)
 
     monkeypatch.setattr(runner, "_runner", gone)
-    probes = Probes(CODE, 1, 1.0, 1.0)
+    probes = Probes(CODE, 1, {1: 1.0})
     slot = Slot(Template([]), LocalRunner(lock_folder=tmp_path), 1, lambda: CODE)
     slot._probes = probes
     child = Shared("value")
