@@ -41,9 +41,9 @@ class MeasureResult:
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.
-    `started_at` and `finished_at` are Unix times. `error` is the full text; with `ok` it is empty,
-    or says how a later block failed, and the noise is then at least 0.5; of the untransformed
-    baseline also, of which outputs the interpreter recomputed nothing (`verify.independent`).
+    `error` is the full text; with `ok` it is empty, or says how a later block failed, and the noise
+    is then at least 0.5; of the untransformed baseline also, of which outputs the interpreter
+    recomputed nothing (`verify.independent`).
     `program_hash` names the scheduled program, empty if replay failed; `retries` counts the
     attempts that were lost with a device.
     """
@@ -56,8 +56,6 @@ class MeasureResult:
     run_wall_seconds: float = 0.0
     verify_seconds: float = 0.0
     program_hash: str = ""
-    started_at: float = 0.0
-    finished_at: float = 0.0
     retries: int = 0
 
     @property

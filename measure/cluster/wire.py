@@ -121,8 +121,6 @@ _RESULT: dict[str, Check] = {
     "run_wall_seconds": is_seconds,
     "verify_seconds": is_seconds,
     "program_hash": _is_hash,
-    "started_at": is_seconds,
-    "finished_at": is_seconds,
     "retries": is_count,
 }
 _DEVICE: dict[str, Check] = {

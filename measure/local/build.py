@@ -218,19 +218,11 @@ def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> C
     """What a builder returned, as an Artifact. Raises BuildError if it has neither form."""
     if isinstance(made, GPUArtifact if target.is_gpu else Artifact):
         return made
-    if (
-        not target.is_gpu
-        and isinstance(made, tuple)
-        and len(made) == 2
-        and isinstance(made[0], bytes)
-        and isinstance(made[1], str)
-    ):
-        return Artifact(made[0], KernelInfo(made[1], params_of(func), parallel=True), str(target))
-    raise BuildError(
-        f"{build_func} returned {type(made).__name__}; "
-        "expected "
-        + ("a GPUArtifact" if target.is_gpu else "an Artifact or (object bytes, entry name)")
-    )
+    match made:
+        case (bytes() as code, str() as entry) if not target.is_gpu:
+            return Artifact(code, KernelInfo(entry, params_of(func), parallel=True), str(target))
+    expected = "a GPUArtifact" if target.is_gpu else "an Artifact or (object bytes, entry name)"
+    raise BuildError(f"{build_func} returned {type(made).__name__}; expected {expected}")
 
 
 def params_of(func: PrimFunc) -> tuple[Param, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -189,16 +188,12 @@ class LocalPool(Closing):
     ) -> Iterator[tuple[int, MeasureResult]]:
         """Build a group and verify its members, a block each, and sample on until the sampler is
         through, or the job is cancelled. Each result comes as soon as it is settled."""
-        started, began = time.time(), time.monotonic()
         built = self.build(job, [traces[n] for n in group], cancel=cancel)
         replies = dict(zip(group, built, strict=True))
         open_ones: dict[int, _Candidate] = {}
         # Those that failed to build are known already.
         for place in sorted(group, key=lambda n: replies[n].artifact is not None):
-            candidate = self._first_block(job, place, replies[place], sampler, cancel)
-            finished = started + time.monotonic() - began
-            candidate.result = replace(candidate.result, started_at=started, finished_at=finished)
-            open_ones[place] = candidate
+            open_ones[place] = self._first_block(job, place, replies[place], sampler, cancel)
             yield from self._settled(open_ones, sampler)
         while not cancel.is_set() and (wanted := sampler.next()) is not None:
             self._next_block(job, open_ones[wanted], sampler)

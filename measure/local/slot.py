@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -131,8 +130,7 @@ class Slot:
         self._host = self.child if where is None else host
         self._info: QueueInfo | None = None
         self._make_probe = make_probe
-        self._lock: SlotLock | None = None
-        self._cpu: SlotLock | None = None
+        self._locks: dict[str, SlotLock] = {}
         self._probes: Probes | None = None
         self._used_start = 0
 
@@ -211,18 +209,40 @@ class Slot:
     ) -> MeasureResult:
         """Verify a candidate and take its first block, again if the device is lost; failed builds
         as they are."""
-        began, started = time.monotonic(), time.time()
         result = MeasureResult(
             reply.status,
             reply.error,
             build_seconds=reply.seconds,
             program_hash=reply.program_hash,
-            started_at=started,
         )
-        if reply.artifact is not None:
-            result = self._attempts(job, reply.artifact, best_seconds, result, timeout)
-        # The clock on the wall may be set meanwhile; it is read once.
-        return replace(result, finished_at=started + time.monotonic() - began)
+        if reply.artifact is None:
+            return result
+        lost, limit = 0, self.options.timeout if timeout is None else timeout
+        while True:
+            fresh = self._is_fresh
+            request = Run(job.spec, reply.artifact, self.plan, self.probes(), best_seconds)
+            outcome, waited = self._call(job, request, limit)
+            self._used_start = self.child.starts
+            result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
+            if outcome.value is not None and outcome.value.status is Status.OK:
+                break
+            # Code that does one thing wrong may have done more to the process it ran in. So that
+            # ends, and a crash, which may be the doing of those before, is believed of a fresh one
+            # only. Wrong results are believed at once: code that races is not to have two chances.
+            self.child.kill()
+            if _is_lost(outcome) and lost < RETRIES:
+                lost += 1
+            elif fresh or outcome.kind in ("value", "timeout"):
+                break
+        result = _result(replace(result, run_wall_seconds=outcome.wall_seconds), outcome)
+        timing = result.timing
+        if timing is not None:
+            self._learn(reply.artifact, timing)
+            if timing.raw_seconds > limit:
+                # There was time left that handling the data did not need.
+                text = f"its fastest call took {timing.raw_seconds:.3g} s; {limit:g} s are allowed"
+                return result.failed(Status.RUN_TIMEOUT, text)
+        return result
 
     def sample(
         self, job: Job, artifact: Code, result: MeasureResult, seconds: float, place: int = 0
@@ -263,50 +283,14 @@ class Slot:
         """End the child and give up the lock."""
         self.child.kill()
         self._host.kill()
-        for lock in (self._lock, self._cpu):
-            if lock is not None:
-                lock.close()
-        self._lock = self._cpu = None
+        for lock in self._locks.values():
+            lock.close()
+        self._locks.clear()
 
     @property
     def _is_fresh(self) -> bool:
         """Whether no candidate has run yet in the process that runs the next one."""
         return self.child.pid is None or self._used_start != self.child.starts
-
-    def _attempts(
-        self,
-        job: Job,
-        artifact: Code,
-        best_seconds: float | None,
-        result: MeasureResult,
-        timeout: float | None,
-    ) -> MeasureResult:
-        lost, limit = 0, self.options.timeout if timeout is None else timeout
-        while True:
-            fresh = self._is_fresh
-            request = Run(job.spec, artifact, self.plan, self.probes(), best_seconds)
-            outcome, waited = self._call(job, request, limit)
-            self._used_start = self.child.starts
-            result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
-            if outcome.value is not None and outcome.value.status is Status.OK:
-                break
-            # Code that does one thing wrong may have done more to the process it ran in. So that
-            # ends, and a crash, which may be the doing of those before, is believed of a fresh one
-            # only. Wrong results are believed at once: code that races is not to have two chances.
-            self.child.kill()
-            if _is_lost(outcome) and lost < RETRIES:
-                lost += 1
-            elif fresh or outcome.kind in ("value", "timeout"):
-                break
-        result = _result(replace(result, run_wall_seconds=outcome.wall_seconds), outcome)
-        timing = result.timing
-        if timing is not None:
-            self._learn(artifact, timing)
-            if timing.raw_seconds > limit:
-                # There was time left that handling the data did not need.
-                text = f"its fastest call took {timing.raw_seconds:.3g} s; {limit:g} s are allowed"
-                return result.failed(Status.RUN_TIMEOUT, text)
-        return result
 
     def _call(self, job: Job, request: Request[R], timeout: float) -> tuple[Outcome[R], float]:
         """One call in the runner child, alone on the device; also the seconds waited for that."""
@@ -342,17 +326,17 @@ class Slot:
             self._probes = replace(probes, nominal={**probes.nominal, threads: best})
 
     def _slot_lock(self) -> SlotLock:
-        if self._lock is None:
-            self._lock = SlotLock(self._name(), self.options.lock_folder)
-        return self._lock
+        return self._lock(self._name())
 
     def _cpu_lock(self) -> SlotLock:
         """That of the processor, for what is built and computed there."""
-        if self.where is None or self.gpu().is_cpu:
-            return self._slot_lock()
-        if self._cpu is None:
-            self._cpu = SlotLock(CPU, self.options.lock_folder)
-        return self._cpu
+        apart = self.where is not None and not self.gpu().is_cpu
+        return self._lock(CPU if apart else self._name())
+
+    def _lock(self, name: str) -> SlotLock:
+        if name not in self._locks:
+            self._locks[name] = SlotLock(name, self.options.lock_folder)
+        return self._locks[name]
 
     def _name(self) -> str:
         """What the device is called for the lock; kernels of PoCL keep the processor busy."""

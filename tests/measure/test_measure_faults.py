@@ -304,8 +304,7 @@ def test_clock_set_back(pool: LocalPool, job: JobHandle, monkeypatch: pytest.Mon
     results += pool.measure(job, [GOOD, Double("wrong_result")])
     assert [r.status for r in results] == [Status.RUN_TIMEOUT, Status.OK, Status.WRONG_RESULT]
     for r in results:
-        assert 0 <= r.finished_at - r.started_at <= time.monotonic() - began
-        assert r.queue_seconds >= 0
+        assert 0 <= r.queue_seconds + r.run_wall_seconds <= time.monotonic() - began
 
 
 @pytest.fixture

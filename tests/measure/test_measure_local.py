@@ -203,7 +203,6 @@ def test_local_result_is_complete(pool: LocalPool, job: JobHandle) -> None:
     assert found.runs >= len(found.samples) >= 1
     assert found.build_seconds > 0
     assert found.run_wall_seconds > 0
-    assert found.finished_at >= found.started_at > 1.7e9
     assert found.program_hash == job.baseline.program_hash
     assert found.error == ""
     assert str(found.status) == "ok"

@@ -24,7 +24,7 @@ from measure.timing.timing import Timing
 
 GOOD = MeasureResult(
     Status.OK, timing=Timing(1e-3, 2e-3, 0.1, 0.2, 3, (1e-3, 2e-3), (1.5e-3,)), build_seconds=0.1,
-    program_hash="ab", started_at=1.0, finished_at=2.0,
+    program_hash="ab",
 )  # fmt: skip
 BAD = MeasureResult(Status.RUN_TIMEOUT, "not done within 10 s", build_seconds=0.1, retries=1)
 HELLO = Hello(DEVICE, "llvm -num-cores=1", "tools 1", 1e-3)
