@@ -33,6 +33,7 @@ import threading
 from functools import cache
 
 from autosched.errors import TargetError
+from autosched.runtime.affinity_ir import AFFINITY
 from autosched.runtime.float_mode import float_mode_ir
 from autosched.runtime.link import Library, link
 from autosched.runtime.pool_ir import POOL
@@ -89,7 +90,7 @@ def runtime_ir(triple: str, spin_ns: int = SPIN_NS) -> str:
         "@PAUSES@": str(PAUSES),
         "@YIELDS@": str(YIELDS),
     }
-    text = f'target triple = "{triple}"\n{float_mode_ir(arch)}{POOL}{TEAM}'
+    text = f'target triple = "{triple}"\n{float_mode_ir(arch)}{POOL}{AFFINITY}{TEAM}'
     for key, value in values.items():
         text = text.replace(key, value)
     return text

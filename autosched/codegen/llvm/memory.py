@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from autosched.codegen.llvm.builder import Builder, Region
 from autosched.codegen.llvm.index import Indexer, Linear
+from autosched.codegen.llvm.lookup import PART, TABLE, is_table, look_up
 from autosched.codegen.llvm.strided import covering, near_lanes
 from autosched.codegen.llvm.types import Value, memory_type, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, same_int
+from autosched.tir.affine import Affine
 from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Access, Buffer, allocated, strides
 
@@ -29,8 +30,6 @@ ALWAYS = Guard()
 SLACK = 64
 """Bytes after a buffer on the stack that anybody may read or write: a vector that hangs over the
 end needs no mask then. What no mask hides is a register to LLVM."""
-TABLE, MIN_LOOKED_UP = 256, 16
-"""Bytes of a table that is looked up in registers, and lanes from which on it is."""
 ZEROS = 1024
 """Bytes of zeros to read instead of what is not there: more than any vector."""
 
@@ -116,8 +115,12 @@ class Memory:
         if offset.offsets and offset.vector is None and self._window(offset, guard):
             key = ("p", id(buffer), self._key(offset), offset.offsets, guard, lanes)
             return self._cached(key, lambda: self._picked(buffer, offset, guard))
-        if self._is_table(buffer, offset):
-            return self._looked_up(buffer, offset, guard)
+        if self.has_permutes and is_table(buffer, offset, lanes.width):
+            parts = [
+                self.load_run(buffer, Linear(PART * n), PART, ALWAYS).ref
+                for n in range(TABLE // PART)
+            ]
+            return look_up(self.b, parts, offset, self.mask(guard), buffer.dtype, lanes.width)
         pointers = self._pointers(buffer, offset)
         kind = "uint8" if dtype == "bool" else dtype
         t = type_of(kind, lanes.width)
@@ -130,41 +133,6 @@ class Memory:
             f"<{lanes.width} x i1> {mask}, {t} zeroinitializer)"
         )
         return self._from_memory(ref, dtype, lanes.width)
-
-    def _is_table(self, buffer: Buffer, offset: Linear) -> bool:
-        """Whether lanes are bytes of a table of 256, whatever their numbers, that four registers
-        hold."""
-        whole = len(buffer.shape) == 1 and same_int(buffer.shape[0], TABLE)
-        alone = not (offset.const or offset.step or offset.offsets or any(offset.terms.values()))
-        fits = MIN_LOOKED_UP <= self._width <= 64 and buffer.dtype in ("int8", "uint8")
-        return whole and alone and fits and offset.vector is not None and self.has_permutes
-
-    def _looked_up(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
-        """Bytes of a table, picked by their numbers out of its lower and its upper half (vpermi2b);
-        0 where the guard does not hold."""
-        width, b = self._width, self.b
-        at = b.op(f"trunc <{width} x i64> {offset.vector} to <{width} x i8>")
-        if width < 64:
-            wide = ", ".join(f"i32 {n}" if n < width else "i32 poison" for n in range(64))
-            at = b.op(
-                f"shufflevector <{width} x i8> {at}, <{width} x i8> poison, <64 x i32> <{wide}>"
-            )
-        parts = [self.load_run(buffer, Linear(64 * n), 64, Guard()).ref for n in range(TABLE // 64)]
-        name, t = "llvm.x86.avx512.vpermi2var.qi.512", "<64 x i8>"
-        b.declare(name, f"{t} @{name}({t}, {t}, {t})")
-        low, high = (
-            b.op(f"call {t} @{name}({t} {parts[n]}, {t} {at}, {t} {parts[n + 1]})") for n in (0, 2)
-        )
-        upper = b.op(f"icmp slt {t} {at}, zeroinitializer")
-        ref = b.op(f"select <64 x i1> {upper}, {t} {high}, {t} {low}")
-        if width < 64:
-            kept = ", ".join(f"i32 {n}" for n in range(width))
-            ref = b.op(f"shufflevector {t} {ref}, {t} poison, <{width} x i32> <{kept}>")
-        mask = self.mask(guard)
-        if mask is not None:
-            kind = f"<{width} x i8>"
-            ref = b.op(f"select <{width} x i1> {mask}, {kind} {ref}, {kind} zeroinitializer")
-        return Value(ref, buffer.dtype, width)
 
     def load_run(self, buffer: Buffer, offset: Linear, count: int, guard: Guard) -> Value:
         """`count` elements from an offset on as one vector; 0 where the guard does not hold."""
