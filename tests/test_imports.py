@@ -1,4 +1,5 @@
-"""Who may import whom, no circles (imports in functions and for types included), what is loaded."""
+"""Who may import whom, no circles (imports in functions and for types included), what is loaded,
+how long a file may be."""
 
 from __future__ import annotations
 
@@ -258,6 +259,18 @@ def test_the_top_level_of_a_package_can_be_drawn(package):
     most_names, most_arrows = TOP_LEVEL[package]
     assert len(names) <= most_names, sorted(names)
     assert most_arrows is None or len(arrows) <= most_arrows, sorted(arrows)
+
+
+LONGEST = 450
+"""Lines of a source file, tests included."""
+
+
+def test_no_source_file_is_long():
+    folders = (*PACKAGES, "tests", "benchmarks", "examples", "docs")
+    files = (f for folder in folders for f in (ROOT / folder).rglob("*.py"))
+    lines = {str(f.relative_to(ROOT)): len(f.read_text("utf-8").splitlines()) for f in files}
+    long = {name: n for name, n in lines.items() if n > LONGEST}
+    assert not long, f"more than {LONGEST} lines: {long}; move a matter to a module of its own"
 
 
 def loaded_by(code: str) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import doors_graph  # noqa: F401 - adds to the doors
 import doors_language  # noqa: F401
 import doors_running  # noqa: F401
+import doors_schedule  # noqa: F401
 import pytest
 from doors import DOORS, Door
 from wrong_values import WRONG
