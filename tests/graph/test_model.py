@@ -13,9 +13,11 @@ from graph_models import ELEM, info, model, reference, residual_net
 from onnx import helper, numpy_helper
 
 from autosched import build, graph, te
+from autosched.codegen import compilers
 from autosched.errors import ArgumentError, BuildError
-from autosched.graph import nn, op
+from autosched.graph import kernels, nn, op
 from autosched.graph.plan import Life, place
+from autosched.target import target
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,24 @@ def test_kernels_are_fused_and_named(compiled):
     (step,) = json.loads(compiled.graph_json)["program"]["steps"]
     assert [c["kernel"] for c in step["calls"]] == names
     assert compiled.plan.bytes >= compiled.plan.peak > 0
+
+
+def test_other_processes_compile_what_this_one_does(net, compiled, monkeypatch):
+    started = []
+
+    class Watched(compilers.Compilers):
+        def __exit__(self, *error):
+            started.append(len(self._children))
+            super().__exit__(*error)
+
+    monkeypatch.setattr(compilers, "Compilers", Watched)
+    monkeypatch.setattr(target, "available_cores", lambda: 2)
+    mod = graph.from_onnx(net)
+    for few, children in ((len(compiled.kernels), 2), (len(compiled.kernels) + 1, 0)):
+        monkeypatch.setattr(kernels, "_FEW", few)
+        made = graph.build(mod)
+        assert started.pop() == children
+        assert [k.artifact for k in made.kernels] == [k.artifact for k in compiled.kernels]
 
 
 def test_wrong_inputs_are_refused(compiled):
