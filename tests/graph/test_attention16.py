@@ -130,7 +130,7 @@ def test_attention_in_bfloat16_is_one_kernel(target, rows):
 def test_kernels_of_attention_compute_what_the_definition_does(rng, monkeypatch, target, rows):
     """By the interpreter, on any machine."""
     monkeypatch.setattr(attention16, "LEAST", 1)
-    ready = prepared(heads(rows, 33, 32, 16, 2), None, "bfloat16", target)
+    ready = prepared(heads(rows, 33, 32, 16, 1), None, "bfloat16", target)
     function = next(f for f in primitives(ready) if "softmax" in str(f))
     func = lower_group(function)
     scheduled = default_schedule(func, target).func
