@@ -333,8 +333,7 @@ class TileWriter:
         sets = self.accumulators[key]
         names = sets[self.turn[key] % len(sets)]
         self.turn[key] += 1
-        wide = f.index.lanes.width if f.index.lanes is not None else 1
-        wide = wide if self.tensor is None else self.tensor.lanes
+        wide = self._lanes(f.index.lanes)
         old = []
         for name, access in zip(names, self.block.writes, strict=True):
             t = type_of(access.buffer.dtype, wide)
