@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import queue
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class DaskTransport:
         self._client: Client | None = None
         self._era = 0
         self._lost_at = 0.0
-        self._watch: Any = None
+        self._watch: concurrent.futures.Future[None] | None = None
         self.topic = f"autosched-{uuid.uuid4().hex}"
         try:
             self._connect()
@@ -84,7 +85,7 @@ class DaskTransport:
         if self._client is None:
             return
         # Best effort: a worker that cannot be told goes on until it has measured the batch.
-        _on_loop(self._client, self._tell, self._client, address, f"{self.topic}/{batch}")
+        _on_loop(self._client, _tell(self._client, address, f"{self.topic}/{batch}"))
         if future is not None:
             future.cancel()
 
@@ -110,8 +111,7 @@ class DaskTransport:
         if client is None:
             return
         if self._watch is not None:
-            _on_loop(client, self._watch.cancel)
-            self._watch = None
+            self._watch.cancel()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             client.close(timeout=2)
 
@@ -153,10 +153,7 @@ class DaskTransport:
             )
         self._client = client
         client.subscribe_topic(self.topic, lambda event: self._inbox.put((era, Message(event[1]))))
-        _on_loop(client, self._start_watch, client, era)
-
-    def _start_watch(self, client: Client, era: int) -> None:
-        self._watch = asyncio.ensure_future(self._look(client, era))
+        self._watch = _on_loop(client, self._look(client, era))
 
     async def _look(self, client: Client, era: int) -> None:
         """Ask the scheduler who is there, until it does not answer or is another one."""
@@ -191,19 +188,19 @@ class DaskTransport:
                 ) from e
             time.sleep(min(seconds, PAUSE_SECONDS))
 
-    @staticmethod
-    async def _tell(client: Client, address: str, key: str) -> None:
-        with contextlib.suppress(OSError, asyncio.TimeoutError, RuntimeError, ValueError):
-            scheduler: Any = client.scheduler
-            told = {"op": STOP, "batch": key}
-            call = scheduler.broadcast(msg=told, workers=[address], on_error="ignore")
-            await asyncio.wait_for(call, TELL_SECONDS)
+
+async def _tell(client: Client, address: str, key: str) -> None:
+    with contextlib.suppress(OSError, asyncio.TimeoutError, RuntimeError, ValueError):
+        scheduler: Any = client.scheduler
+        told = {"op": STOP, "batch": key}
+        call = scheduler.broadcast(msg=told, workers=[address], on_error="ignore")
+        await asyncio.wait_for(call, TELL_SECONDS)
 
 
-def _on_loop(client: Client, call: Callable[..., Any], *arguments: Any) -> None:
+def _on_loop(client: Client, task: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
     """Have the client's own thread do something."""
-    assert client.loop is not None
-    client.loop.add_callback(call, *arguments)
+    loop: Any = client.loop
+    return asyncio.run_coroutine_threadsafe(task, loop.asyncio_loop)
 
 
 def _error(future: Future[None]) -> str | None:
