@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -113,7 +112,8 @@ def _build_func(given: object) -> str:
 
 @dataclass(frozen=True)
 class BuildReply:
-    """What a builder child answers. Without an artifact, `status` and `error` say why."""
+    """What a builder child answers. Without an artifact, `status` and `error` say why. `seconds`:
+    what it took, by the clock of who asked."""
 
     status: Status
     artifact: Code | None = None
@@ -170,7 +170,6 @@ class Build(Request[BuildReply]):
 
     def answer(self, fds: Sequence[int]) -> BuildReply:
         trace, target = self.trace, self.target
-        began = time.perf_counter()
         func = _load(self.func_pickle)
         try:
             scheduled = admitted(func) if trace is None else trace.apply(func).func
@@ -192,8 +191,7 @@ class Build(Request[BuildReply]):
             raise
         except BaseException:  # a user's builder may call sys.exit()
             return BuildReply(Status.BUILD_ERROR, error=traceback.format_exc(), program_hash=name)
-        spent = time.perf_counter() - began
-        return BuildReply(Status.OK, artifact, program_hash=name, seconds=spent)
+        return BuildReply(Status.OK, artifact, program_hash=name)
 
 
 @dataclass(frozen=True)

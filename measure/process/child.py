@@ -54,13 +54,12 @@ class Outcome(Generic[R]):
     `value`: answered as the request promises. `error`: raised. `memory`: MemoryError. `timeout`:
     killed at the deadline. `crash`: the process died or closed its connection. `lost`: it was
     killed or stopped from outside, or its template was, or it could not be started, or not in time.
-    `text` is the full story of anything but a value; `signal` a name such as "SIGSEGV".
+    `text` is the full story of anything but a value.
     """
 
     kind: OutcomeKind
     value: R | None = None
     text: str = ""
-    signal: str = ""
     wall_seconds: float = 0.0
 
 
@@ -271,7 +270,6 @@ class Child:
         faults, output = _tail(self._faults, 4 * TAIL), _tail(self._output, TAIL)
         ooms = self._ooms
         status = self.kill()
-        name = ""
         if kind == "crash" and not text:
             if status is None:
                 kind, text = "lost", "the template process ended, and its children with it"
@@ -289,7 +287,7 @@ class Child:
             parts.append(f"--- fault handler\n{faults}")
         if output:
             parts.append(f"--- end of its output\n{output}")
-        return Outcome(kind, text="\n".join(parts), signal=name, wall_seconds=wall)
+        return Outcome(kind, text="\n".join(parts), wall_seconds=wall)
 
 
 def wait_any(children: Sequence[Child]) -> list[tuple[Child, Outcome[Any]]]:

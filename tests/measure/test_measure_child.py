@@ -63,7 +63,8 @@ def test_child_answers_and_is_used_again(child: Child) -> None:
 
 def test_child_crash_keeps_signal_stack_and_last_words(child: Child) -> None:
     outcome = child.call(calling("measure_doubles:crash"), timeout=60)
-    assert (outcome.kind, outcome.signal) == ("crash", "SIGSEGV")
+    assert outcome.kind == "crash"
+    assert outcome.text.startswith("killed by SIGSEGV")
     assert "in crash" in outcome.text
     assert "last words" in outcome.text
     assert works(child)
