@@ -6,6 +6,8 @@ on; the process around it is `measure.cluster.slot_process`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from distributed import get_worker
 
 from measure.cluster.settings import EXTENSION
@@ -16,12 +18,8 @@ def run_batch(topic: str, request: JsonDict) -> None:
     """One batch, in a worker. Its messages go to `topic`; it returns nothing."""
     worker = get_worker()
     service = worker.extensions[EXTENSION].service
-
-    def post(message: JsonDict) -> None:
-        worker.log_event(topic, message)
-
     try:
-        service.run(request, post)
+        service.run(request, partial(worker.log_event, topic))
     except BaseException as e:
         # Not every exception can be read where it arrives; its text can. And what an engine raises
         # to leave is no end of this process, whose exit status says something of its own.

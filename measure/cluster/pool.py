@@ -133,10 +133,8 @@ class ClusterPool(Closing):
         """What jobs are built for: as given, or the device's own. Raises MeasureError."""
         if self._target is None:
             fingerprint = self.device.fingerprint
-            found = {d.target for d in self._registry.listing() if d.fingerprint == fingerprint} - {
-                ""
-            }
-            self._target = Target(sorted(found)[0])
+            known = [d for d in self._registry.listing() if d.fingerprint == fingerprint]
+            self._target = Target(min(d.target for d in known if d.target))
         return self._target
 
     def devices(self) -> tuple[DeviceStatus, ...]:

@@ -117,9 +117,6 @@ class Registry:
     def __getitem__(self, name: str) -> DeviceStatus:
         return self._all[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._all
-
     def listing(self) -> tuple[DeviceStatus, ...]:
         """Every device as it is now, by name."""
         return tuple(copy(self._all[n]) for n in sorted(self._all))
@@ -150,11 +147,10 @@ class Registry:
         for name, found in seen.items():
             known = self._all.get(name)
             heard = now - found.age
-            if known is None or known.address != found.address:
-                if known is not None and known.state is not State.GONE:
-                    lost[name] = "its worker was started again"
+            if known is None or known.state is State.GONE:
                 self._join(name, found, heard)
-            elif known.state is State.GONE:
+            elif known.address != found.address:
+                lost[name] = "its worker was started again"
                 self._join(name, found, heard)
             else:
                 known.last_seen = max(known.last_seen, heard)

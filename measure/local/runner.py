@@ -118,7 +118,6 @@ class _Runner:
         self._key = ""
         self._arguments: Buffers | None = None
         self._kernels: OrderedDict[tuple[str, KernelInfo, int], Runnable] = OrderedDict()
-        self._place = 0
         self._clocks: dict[int, Runnable] = {}
         self.threads = machine.threads
 

@@ -126,8 +126,7 @@ class Slot:
         self.where = where
         self.plan = options.plan()
         self.child = Child(template, _limits(options, where))
-        host = Child(template, _limits(options, None))
-        self._host = self.child if where is None else host
+        self._host = self.child if where is None else Child(template, _limits(options, None))
         self._info: QueueInfo | None = None
         self._make_probe = make_probe
         self._locks: dict[str, SlotLock] = {}

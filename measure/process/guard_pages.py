@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import mmap
 import os
-from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +37,7 @@ def fenced(nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 def _forbid(address: int, nbytes: int) -> None:
-    if _mprotect()(address, nbytes, _PROT_NONE) != 0:
+    where, size = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
+    if ctypes.CDLL(None, use_errno=True).mprotect(where, size, _PROT_NONE) != 0:
         code = ctypes.get_errno()
         raise MemoryError(f"memory cannot be fenced: {os.strerror(code)}")
-
-
-@cache
-def _mprotect() -> Any:
-    function = ctypes.CDLL(None, use_errno=True).mprotect
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function

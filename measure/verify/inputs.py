@@ -19,7 +19,7 @@ from autosched.codegen.artifact import Param
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Slot, walk
-from autosched.tir.nodes import Block, Buffer, PrimFunc, sites
+from autosched.tir.nodes import PrimFunc, sites
 
 Array = npt.NDArray[Any]
 
@@ -70,20 +70,18 @@ def input_specs(func: PrimFunc, params: Sequence[Param]) -> tuple[InputSpec, ...
     for site in sites(func):
         for access in (*site.block.reads, *site.block.writes):
             for n, index in enumerate(access.indices):
-                if not isinstance(index, Affine):
-                    for source in _index_sources(index, site.block):
-                        bound = int(access.buffer.shape[n])
-                        limits[id(source)] = min(bound, limits.get(id(source), bound))
+                if isinstance(index, Affine):
+                    continue
+                bound = int(access.buffer.shape[n])
+                for e in walk(index):
+                    if isinstance(e, Slot):  # of a buffer whose elements take part in the index
+                        source = id(site.block.reads[e.index].buffer)
+                        limits[source] = min(bound, limits.get(source, bound))
     return tuple(
         InputSpec(param, limits.get(id(buffer)))
         for param, buffer in zip(params, func.params, strict=True)
         if not param.written
     )
-
-
-def _index_sources(index: Any, block: Block) -> list[Buffer]:
-    """Buffers whose elements take part in an index."""
-    return [block.reads[e.index].buffer for e in walk(index) if isinstance(e, Slot)]
 
 
 def fill(array: Array, spec: InputSpec, recipe: Recipe, key: str, seed: int, place: int) -> None:
