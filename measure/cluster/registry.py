@@ -95,14 +95,13 @@ class Registry:
     """All devices that were ever seen, by name. Chooses one label and one fingerprint.
 
     `label`: work goes to these devices only; None takes the only label there is. `toolchain`: what
-    must have built a candidate (None: anything). A device's name outlives its worker process, and
-    so do its strikes.
+    must have built a candidate. A device's name outlives its worker process, and so do its strikes.
     """
 
     def __init__(
         self,
-        label: str | None = None,
-        toolchain: str | None = None,
+        label: str | None,
+        toolchain: str,
         strikes: int = STRIKES,
         rest_seconds: float = REST_SECONDS,
     ) -> None:
@@ -203,7 +202,7 @@ class Registry:
         device = self._all[name]
         fingerprint = hello.device.fingerprint
         state, why = self._able(name), ""
-        if self.toolchain is not None and hello.toolchain != self.toolchain:
+        if hello.toolchain != self.toolchain:
             state = State.FOREIGN
             why = f"builds with {hello.toolchain}; this pool's candidates with {self.toolchain}"
         elif self.fingerprint is not None and fingerprint != self.fingerprint:
