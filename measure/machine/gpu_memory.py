@@ -15,7 +15,7 @@ from autosched.runtime.queue import Memory, Queue
 from autosched.tir import dtypes
 from measure.machine.gpu_compare import Comparison
 from measure.verify.tolerance import Tolerance
-from measure.verify.verification import Buffers, canary, damage, param_bytes, same_bytes
+from measure.verify.verification import Buffers, canary, damage, param_bytes
 
 Array = npt.NDArray[Any]
 ZONE_BYTES = 64 << 10
@@ -70,10 +70,7 @@ class DeviceGuarded:
         found = np.empty_like(self._canary)
         self._queue.read(found[0], self._whole)
         self._queue.read(found[1], self._whole, self._start + self.nbytes)
-        if same_bytes(found, self._canary):
-            return ""
-        zones = (found[0], self._canary[0]), (found[1], self._canary[1])
-        return damage(self.name, self.nbytes, *zones)
+        return damage(self.name, self.nbytes, found, self._canary)
 
 
 class DeviceBuffers(Buffers):

@@ -47,11 +47,9 @@ class Guarded:
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name
         self.nbytes = nbytes
-        self._raw = fenced(nbytes + 2 * GUARD_BYTES)
-        self._start = GUARD_BYTES
-        self.bytes = self._raw[self._start : self._start + nbytes]
-        self._before = self._raw[self._start - GUARD_BYTES : self._start]
-        self._after = self._raw[self._start + nbytes : self._start + nbytes + GUARD_BYTES]
+        raw, end = fenced(nbytes + 2 * GUARD_BYTES), GUARD_BYTES + nbytes
+        self.bytes = raw[GUARD_BYTES:end]
+        self._zones = raw[:GUARD_BYTES], raw[end : end + GUARD_BYTES]
         self._canary = canary(name, GUARD_BYTES)
         self.arm()
 
@@ -63,7 +61,7 @@ class Guarded:
     @property
     def address(self) -> int:
         """Address of the first byte."""
-        return int(self._raw.ctypes.data) + self._start
+        return int(self._zones[0].ctypes.data) + GUARD_BYTES
 
     def array(self, shape: tuple[int, ...], dtype: str) -> Array:
         """The memory as an array."""
@@ -71,14 +69,12 @@ class Guarded:
 
     def arm(self) -> None:
         """Fill the guard zones."""
-        self._before[...], self._after[...] = self._canary
+        for zone, wanted in zip(self._zones, self._canary, strict=True):
+            zone[...] = wanted
 
     def broken(self) -> str:
         """What was written next to the memory; empty if nothing was."""
-        if same_bytes(self._before, self._canary[0]) and same_bytes(self._after, self._canary[1]):
-            return ""
-        zones = (self._before, self._canary[0]), (self._after, self._canary[1])
-        return damage(self.name, self.nbytes, *zones)
+        return damage(self.name, self.nbytes, self._zones, self._canary)
 
 
 def canary(name: str, nbytes: int) -> Array:
@@ -88,18 +84,17 @@ def canary(name: str, nbytes: int) -> Array:
     return rng.integers(0, 256, (2, nbytes), np.uint8)
 
 
-def damage(name: str, nbytes: int, before: tuple[Array, Array], after: tuple[Array, Array]) -> str:
-    """What was written next to memory: (found, expected) of the zones; empty if nothing was."""
+def damage(name: str, nbytes: int, zones: Array | Sequence[Array], wanted: Array) -> str:
+    """What was written next to memory, by the two guard zones; empty if nothing was."""
+    if all(map(same_bytes, zones, wanted)):
+        return ""
     words = []
-    first = np.flatnonzero(before[0] != before[1])
-    last = np.flatnonzero(after[0] != after[1])
+    first, last = (np.flatnonzero(z != w) for z, w in zip(zones, wanted, strict=True))
     if first.size:
-        nearest = before[0].size - first[-1]
+        nearest = zones[0].size - first[-1]
         words.append(f"{first.size} bytes before its start, the nearest {nearest} away")
     if last.size:
         words.append(f"{last.size} bytes after its end, the first {last[0]} away")
-    if not words:
-        return ""
     return f"{name} ({nbytes} bytes): {' and '.join(words)}, were overwritten"
 
 

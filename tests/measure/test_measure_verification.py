@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -173,7 +174,7 @@ def test_guarded_memory_sees_neighbours_written() -> None:
     assert memory.address % 64 == 0
     assert memory.broken() == ""
     for place in (-1, -GUARD_BYTES, 100, 99 + GUARD_BYTES):
-        memory._raw[memory._start + place] ^= 1
+        ctypes.c_uint8.from_address(memory.address + place).value ^= 1
         assert "were overwritten" in memory.broken()
         memory.arm()
         assert memory.broken() == ""
@@ -181,7 +182,7 @@ def test_guarded_memory_sees_neighbours_written() -> None:
 
 def test_guarded_zones_differ_between_buffers() -> None:
     a, b = Guarded("a", 64), Guarded("b", 64)
-    b._after[:] = a._after
+    b._zones[1][:] = a._zones[1]
     assert "bytes after its end" in b.broken()
 
 
