@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from autosched.tir import dtypes
-from autosched.tir.affine import Affine, Int, always, divides, whole
+from autosched.tir.affine import Affine, Extents, Int, always, divides, whole
 from autosched.tir.cases import MOST_CASES
 from autosched.tir.expr import Call, Expr, Slot, Var
 from autosched.tir.faults import READS, WRITES, Fault, Ways
@@ -47,12 +47,11 @@ def magnitudes(func: PrimFunc) -> Iterator[Fault]:
     for site in sites(func):
         block = site.block
         extents = {**loop_extents(site), **{i.var: i.extent for i in block.iters}}
-        sizes = {v: limits.of(n) for v, n in extents.items()}
         forms = [*block.bindings, *(p.form + p.bound for p in block.predicates)]
         for access in (*block.reads, *block.writes):
             forms += [i for i in access.indices if isinstance(i, Affine)]
         for form in forms:
-            if _reach(form, sizes, limits) > MAGNITUDE:
+            if _reach(form, extents, limits) > MAGNITUDE:
                 yield Fault(
                     block,
                     f"block {block.name!r}: {_text(form)} may reach beyond 2**62 on the way to its "
@@ -60,19 +59,24 @@ def magnitudes(func: PrimFunc) -> Iterator[Fault]:
                 )
 
 
-def _reach(form: Affine, sizes: Mapping[Var, int], limits: _Limits) -> int:
+def _reach(form: Affine, extents: Extents, limits: _Limits) -> int:
     """Largest magnitude of the form, of its parts, and of what its digits are taken from."""
     total, inside = limits.of(form.const), 0
     for atom, c in form.terms:
         if isinstance(atom, Var):
-            total += limits.of(c) * sizes[atom]
+            total += limits.of(c) * limits.of(extents[atom])
             continue
-        base = _reach(atom.base, sizes, limits)
+        base = _reach(atom.base, extents, limits)
         inside = max(inside, base)
         most = limits.of(c) * (base if atom.mod is None else min(base, limits.of(atom.mod)))
         if isinstance(atom.div, Size) and divides(atom.div, c):
             # base // div * div is no further from base than div is from zero.
             most = min(most, limits.of(whole(c, atom.div)) * (base + limits.of(atom.div)))
+        elif isinstance(c, Size) and divides(c, atom.div):
+            most = min(most, base + limits.of(c))  # nor is base // (c * k) * c
+        if most > MAGNITUDE:
+            low, high = Affine.of(atom).span(extents)
+            most = min(most, max(limits.of(c * low), limits.of(c * high)))
         total += most
     return max(total, inside)
 

@@ -32,6 +32,8 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.prove import Facts
 from autosched.tir.region import home, placements, users_of
+from autosched.tir.size import Size
+from autosched.tir.size_atoms import SizeVar
 from autosched.tir.touch import MAX_POINTS, Touch, search
 
 MOST_PAIRS = 16
@@ -101,8 +103,25 @@ def never_meet(a: Touch, b: Touch, still: Collection[Var], loops: Sequence[For])
     targets = [x.var for x in loops]
     if Iterations(a.facts, b.facts, still, targets).are_apart(a.access, b.access):
         return True
+    if _told(a, b, still, loops):
+        return True
     met = search(a, b, still, loops, MAX_POINTS)
     return met is not None and not met[0]
+
+
+def _told(a: Touch, b: Touch, still: Collection[Var], loops: Sequence[For]) -> bool:
+    """Whether both accesses are of the same element in each iteration, and it tells the iteration:
+    what `Iterations` does not see where the sizes of loops are sums of symbolic ones."""
+    sized = any(isinstance(x.extent, Size) for x in loops)
+    if a.forms is None or b.forms is None or not sized:
+        return False
+    moved = {x.var for x in loops}
+    used = {v for form in a.forms for v in form.variables() if not isinstance(v, SizeVar)}
+    if not moved <= used or not used <= moved | set(still):
+        return False
+    extents = {**a.site.extents(), **b.site.extents()}
+    alike = all(x.same(y) for x, y in zip(a.forms, b.forms, strict=True))
+    return alike and always(injective(a.forms, moved, extents))
 
 
 def homes_of(func: PrimFunc) -> dict[Buffer, tuple[For, ...]]:

@@ -379,3 +379,50 @@ def test_a_predicate_bounds_what_it_says_times_a_size() -> None:
         y = np.zeros_like(x)
         interp.run(sch.func, [x, y])
         np.testing.assert_array_equal(y, x + 1)
+
+
+Step = tuple[str, str, int, object]
+"""A block, a primitive, a number of a loop of the block, and factors."""
+APART: dict[str, tuple[Step, ...]] = {
+    "a sum of sizes tells iterations apart": (
+        ("C", "split", 1, [None, 2]),
+        ("C", "decompose_reduction", 1, None),
+        ("C", "split", 0, [None, 3]),
+        ("C_init", "fuse", 0, None),
+        ("C_init", "split", 0, [2, None]),
+    ),
+    "a digit times what divides its divisor": (
+        ("C", "split", 0, [None, 8]),
+        ("C", "decompose_reduction", 2, None),
+        ("C_init", "split", 0, [3, None]),
+        ("C_init", "fuse", 1, None),
+        ("C_init", "fuse", 0, None),
+    ),
+    "a digit that is less than its divisor": (
+        ("C", "decompose_reduction", 0, None),
+        ("C_init", "split", 0, [4, None]),
+        ("C_init", "split", 1, [None, 3]),
+        ("C_init", "fuse", 0, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_an_initial_value_apart_over_symbolic_sizes_is_read_back(name: str) -> None:
+    n, m = te.var("n"), te.var("m")
+    a, k = te.placeholder((n, m), name="A", dtype="int64"), te.reduce_axis((0, m), name="k")
+    c = te.compute((n,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    for block, primitive, at, factors in APART[name]:
+        loops = sch.get_loops(block)
+        if primitive == "split":
+            sch.split(loops[at], factors)  # type: ignore[arg-type]
+        elif primitive == "fuse":
+            sch.fuse(*loops[at : at + 2])
+        else:
+            sch.decompose_reduction(block, loops[at])
+    assert parse(sch.func.script()).same(sch.func)
+    x = np.arange(35).reshape(7, 5)
+    y = np.zeros(7, np.int64)
+    interp.run(sch.func, [x, y])
+    assert np.array_equal(y, x.sum(axis=1))

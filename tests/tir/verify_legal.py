@@ -16,6 +16,7 @@ from verify_parts import (
     STEP,
     SUMS,
     THROUGH,
+    begun_apart,
     below,
     block,
     both,
@@ -141,4 +142,5 @@ LEGAL: tuple[Callable[[], PrimFunc], ...] = (
     ),
     text(block("B[v * 5 % 16] = A[v]")),  # apart, as their points show
     text(RING, inner='S = T.alloc_buffer((2, 16), "float32")'),
+    begun_apart,
 )

@@ -282,3 +282,28 @@ def beyond_program(p: Copy) -> PrimFunc:
         writes=(Access(b, (of(q.vi),)),),
     )  # fmt: skip
     return PrimFunc("main", (a, b), (For(p.i, n, (one,)), For(q.i, n, (two,))))
+
+
+def begun_apart() -> PrimFunc:
+    """Two blocks whose element tells the iteration, of loops whose sizes are sums of quotients."""
+    return parse_func(
+        """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 4), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for o, i in T.grid(2, (n + 5) // 6 + (n + 2) // 3):
+        with T.block("zero"):
+            v = T.axis.spatial(n, o * ((n + 5) // 6 + (n + 2) // 3) + i)
+            T.where(o * ((n + 5) // 6 + (n + 2) // 3) + i < n)
+            B[v] = 0.0
+        for j in T.serial(4):
+            with T.block("sum"):
+                v = T.axis.spatial(n, o * ((n + 5) // 6 + (n + 2) // 3) + i)
+                k = T.axis.reduce(4, j)
+                T.where(o * ((n + 5) // 6 + (n + 2) // 3) + i < n)
+                B[v] += A[v, k]
+""",
+        check=False,
+    )
