@@ -35,6 +35,7 @@ from autosched.schedule.handles import (
     text_of,
 )
 from autosched.schedule.index_map import IndexMap, layout_of
+from autosched.schedule.keywords import predecessors_keywords
 from autosched.schedule.layout import Layout, accessed_buffer, transform_layout
 from autosched.schedule.named import blocks_by_name
 from autosched.schedule.pad_axis import pad_axis
@@ -51,6 +52,7 @@ from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
 
 
+@predecessors_keywords
 @blocks_by_name
 class Schedule(Recorder):
     """A function under transformation.

@@ -98,6 +98,10 @@ class Trace:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def show(self) -> None:
+        """Print the steps as a Python function."""
+        print(self, end="")
+
     def decisions(self) -> tuple[str, ...]:
         """Names of the free integers, in order of first appearance."""
         names = (v.name for s in self.steps for v in s.values() if isinstance(v, Decision))

@@ -131,12 +131,14 @@ class IRModule:
         )
 
     def __getitem__(self, name: str) -> Any:
-        """The function called `name`, a PrimFunc or a function of the graph level. Raises
-        ScheduleError, listing the functions there are."""
+        """The function called `name`, a PrimFunc or a function of the graph level; "main" is also
+        the only one there is. Raises ScheduleError, listing the functions there are."""
         known = isinstance(name, str)
         found: Any = None
         for kind in (self.functions, self.graphs, self.routines) if known else ():
             found = kind.get(name, found)
+        if found is None and name == "main" and len(self.functions) == len(list(self)) == 1:
+            return self.main
         if found is None:
             have = ", ".join(self) or "none"
             raise ScheduleError(f"no function named {shown(name)} in the module; it has {have}")
@@ -191,6 +193,10 @@ class IRModule:
             and self.routines.keys() == other.routines.keys()
             and all(func.same(other.routines[n]) for n, func in self.routines.items())
         )
+
+    def show(self) -> None:
+        """Print the module as script."""
+        print(self.script(), end="")
 
     def script(self) -> str:
         """Script text: a class with the functions, which `autosched.script.parse` reads back."""
