@@ -11,13 +11,14 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.convert import cast
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.math import elementary
+from autosched.codegen.llvm.math.core import exp_above
 from autosched.codegen.llvm.memory import ALWAYS, Guard
 from autosched.codegen.llvm.types import Value, literal, splat, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
-from autosched.tir.expr import Call, Const, Expr, Slot, Var
+from autosched.tir.expr import Call, Const, Expr, Slot, Var, same
 from autosched.tir.fold import is_within
 from autosched.tir.from_expr import from_expr
 
@@ -91,10 +92,23 @@ class Scalars:
             if folded is not None:
                 return folded
         e = _difference(e)
+        least = _least(e)
+        if least is not None:
+            return self._exp_above(e, least, guard)
         args = [self.evaluate(a, guard) for a in e.args]
         if e.op == "cast" and is_within(e.args[0], e.dtype):
             return cast(self.b, args[0], e.dtype, within=True)
         return self.apply(e.op, args, e.dtype)
+
+    def _exp_above(self, e: Call, least: float, guard: Guard) -> Value:
+        """exp of what is not below `least`, 0 of what is: no result is subnormal."""
+        condition, nothing = (self.evaluate(a, guard) for a in e.args[:2])
+        exp = e.args[2]
+        assert isinstance(exp, Call)  # what has such a least
+        x = self.evaluate(exp.args[0], guard)
+        made = exp_above(self.b, x.ref, least, e.dtype, x.lanes, self.target)
+        value = self.apply("exp", [x], e.dtype) if made is None else Value(made, e.dtype, x.lanes)
+        return self.apply("select", [condition, nothing, value], e.dtype)
 
     def _if_then_else(self, e: Call, guard: Guard) -> Value:
         condition = self.evaluate(e.args[0], guard)
@@ -411,6 +425,19 @@ class Scalars:
                 f"select {c} {o(f'icmp eq {t} {b}, {k(0)}')}, {t} {k(0)}, {t} {by_minus_one}"
             )
         return o(f"select {c} {bad}, {t} {special}, {t} {result}")
+
+
+def _least(e: Call) -> float | None:
+    """The number c of `select(x < c, 0, exp(x))`; None for any other expression."""
+    if e.op != "select" or not _is_zero(e.args[1]):
+        return None
+    test, exp = e.args[0], e.args[2]
+    if not (isinstance(test, Call) and test.op == "lt"):
+        return None
+    if not (isinstance(exp, Call) and exp.op == "exp" and same(test.args[0], exp.args[0])):
+        return None
+    bound = test.args[1]
+    return float(bound.value) if isinstance(bound, Const) else None
 
 
 def _is_zero(e: Expr) -> bool:
