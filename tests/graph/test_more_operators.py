@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from autosched import graph, te
 from autosched.graph import op
+from autosched.graph.ops import roi_align
 
 RNG = np.random.default_rng(1)
 
@@ -136,6 +137,25 @@ def test_roi_align_beyond_the_image(ratio: int) -> None:
     proto, given = node_model("RoiAlign", inputs, 1, 16, **attrs)
     got = graph.evaluate(graph.from_onnx(proto), "main", *given)
     np.testing.assert_allclose(got, *reference(proto, *given), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("ratio", [0, 3])
+def test_boxes_that_are_read_at_once_are_each_as_by_itself(mode: str, ratio: int, monkeypatch):
+    """Boxes of a few sizes, of two images, more than are read at once, with one of no numbers."""
+    monkeypatch.setattr(roi_align, "AT_ONCE", 2000)
+    corners = RNG.uniform(-3, 12, (40, 1, 2)) + RNG.uniform(0, 12, (40, 2, 2)) * [[[0], [1]]]
+    boxes = corners.reshape(40, 4).astype("f4")
+    boxes[7] = np.nan if ratio else boxes[7]
+    x, batch = floats(2, 5, 11, 9), RNG.integers(0, 2, 40)
+    attrs = {"output_height": 3, "output_width": 2, "sampling_ratio": ratio,
+             "coordinate_transformation_mode": mode}  # fmt: skip
+    got = roi_align.roi_align(x, boxes, batch, **attrs)
+    alone = [roi_align.roi_align(x, boxes[n : n + 1], batch[n : n + 1], **attrs) for n in range(40)]
+    np.testing.assert_allclose(got, np.concatenate(alone), rtol=1e-5, atol=1e-6)
+    real = ~np.isnan(boxes).any(1)
+    proto, given = node_model("RoiAlign", [x, boxes[real], batch[real]], 1, 16, **attrs)
+    np.testing.assert_allclose(got[real], *reference(proto, *given), rtol=1e-4, atol=1e-5)
 
 
 def test_grid_sample_of_any_size() -> None:

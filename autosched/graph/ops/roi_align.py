@@ -15,6 +15,8 @@ from autosched.graph.ops.taps import Array, Tap, add_at
 
 SAMPLES = 1 << 26
 """Samples of one box of RoiAlign, in all channels: data say how large a box is."""
+AT_ONCE = 1 << 18
+"""Elements that are read for several boxes before they are added up: the second cache has them."""
 
 
 class Samples(NamedTuple):
@@ -46,16 +48,12 @@ def roi_align(
 ) -> Array:
     """Boxes of images, each divided into bins whose samples are averaged, or their largest."""
     sizes = output_height, output_width
+    half, ratio = coordinate_transformation_mode, sampling_ratio
+    if _averaged(mode):
+        return _means(x, rois, batch, sizes, half, ratio, spatial_scale)
     out = np.zeros((len(rois), x.shape[1], *sizes), np.float64)
-    averaged = _averaged(mode)
-    half = coordinate_transformation_mode
-    last = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if averaged else x
-    for r, both in enumerate(_boxes(x, rois, sizes, half, sampling_ratio, spatial_scale)):
-        image = last[int(batch[r])]
-        if averaged:
-            out[r] = _means(image, both, sizes)
-        else:
-            out[r] = _parts(image, both, sizes).max((0, 3, 5))
+    for r, both in enumerate(_boxes(x, rois, sizes, half, ratio, spatial_scale)):
+        out[r] = _parts(x[int(batch[r])], both, sizes).max((0, 3, 5))
     return np.asarray(out, x.dtype)
 
 
@@ -160,29 +158,75 @@ def _parts(image: Array, both: tuple[Samples, Samples], sizes: tuple[int, int]) 
     return np.reshape(parts, (4, len(image), sizes[0], rows.each, sizes[1], columns.each))
 
 
-def _means(image: Array, both: tuple[Samples, Samples], sizes: tuple[int, int]) -> Array:
-    """The means of the samples of each bin (channel, bin, bin) of an image with its channels last:
-    along the rows, then along the columns."""
-    rows, columns = both
-    reach = [t.at for t in columns.taps]
-    first, end = int(reach[0].min()), int(reach[1].max()) + 1
-    lines = _along(image[:, first:end], rows, sizes[0])
-    moved = [t._replace(at=t.at - first) for t in columns.taps]
-    found = _along(lines.swapaxes(0, 1), columns._replace(taps=(moved[0], moved[1])), sizes[1])
-    return found.T
+def _means(
+    x: Array,
+    rois: Array,
+    batch: Array,
+    sizes: tuple[int, int],
+    mode: str | None,
+    ratio: int,
+    scale: float,
+) -> Array:
+    """The means of the samples of each bin: boxes that take as many samples are read at once, and
+    added up along the rows, then along the columns."""
+    half = (mode or "half_pixel") == "half_pixel"
+    dtype = np.result_type(x.dtype, np.float32)
+    images = np.ascontiguousarray(np.moveaxis(x, 1, -1), dtype).reshape(-1, x.shape[1])
+    out = np.empty((len(rois), *sizes, x.shape[1]), dtype)
+    begin = rois[:, 1::-1].astype(np.float64) * scale - (0.5 if half else 0.0)  # rows, columns
+    wide = rois[:, :1:-1].astype(np.float64) * scale - (0.5 if half else 0.0) - begin
+    wide = wide if half else np.maximum(wide, 1.0)
+    counts = np.full_like(wide, ratio) if ratio > 0 else np.maximum(np.ceil(wide / sizes), 1.0)
+    taken = counts.prod(1) * out[:1].size
+    for r in np.flatnonzero(~(taken <= SAMPLES)):
+        _box(int(r), rois[r], x.shape, sizes, half, ratio, scale)  # which refuses it
+    for each in np.unique(counts, axis=0):
+        which = np.flatnonzero((counts == each).all(1))
+        step = max(1, AT_ONCE // int(4 * each.prod() * out[:1].size))
+        for some in np.split(which, range(step, len(which), step)):
+            axes = [
+                _reads(begin[some, d], wide[some, d], int(each[d]), sizes[d], x.shape[2 + d])
+                for d in range(2)
+            ]
+            first = np.asarray(batch[some], np.int64)[:, None, None] * (x.shape[2] * x.shape[3])
+            out[some] = _added(images, first, axes[0], axes[1], x.shape[3])
+    return np.ascontiguousarray(np.moveaxis(out, -1, 1), x.dtype)
 
 
-def _along(image: Array, samples: Samples, bins: int) -> Array:
-    """The means along the first axis of the samples of each bin."""
-    near, far = (image[t.at] * t.weight.reshape(-1, *[1] * (image.ndim - 1)) for t in samples.taps)
-    near += far
-    return np.asarray(near.reshape(bins, samples.each, *image.shape[1:]).mean(1))
+def _reads(begin: Array, wide: Array, each: int, bins: int, extent: int) -> tuple[Array, Array]:
+    """What the bins of boxes read along one axis, and with which weights: (box, bin, read)."""
+    part = (np.arange(bins * each) + 0.5) / (bins * each)
+    taps = _neighbours(begin[:, None] + wide[:, None] * part, extent)
+    shape = len(begin), bins, each
+    at, weights = (
+        np.concatenate([made.reshape(shape) for made in both], 2)
+        for both in ([t.at for t in taps], [t.weight / each for t in taps])
+    )
+    return at, weights
+
+
+def _added(
+    images: Array,
+    first: Array,
+    rows: tuple[Array, Array],
+    columns: tuple[Array, Array],
+    width: int,
+) -> Array:
+    """(box, bin, bin, channel) of images (position, channel) that begin at `first`."""
+    (boxes, high, down), (_, wide, across) = rows[0].shape, columns[0].shape
+    at = rows[0].reshape(boxes, -1, 1) * width + columns[0].reshape(boxes, 1, -1) + first
+    read = images.take(at, 0).reshape(boxes, high, down, -1)
+    lines = rows[1].astype(images.dtype)[:, :, None] @ read
+    lines = lines.reshape(boxes, high, wide, across, -1)
+    weights = columns[1].astype(images.dtype)[:, None, :, None]
+    found: Array = (weights @ lines)[..., 0, :]
+    return found
 
 
 def _neighbours(p: Array, n: int) -> tuple[Tap, Tap]:
     """The two elements around each place; their weights are 0 far outside."""
     inside = (p >= -1) & (p <= n)
-    at = np.clip(p, 0, n - 1)
+    at = np.clip(np.nan_to_num(p), 0, n - 1)
     low = np.floor(at).astype(np.int64)
     part, slope = at - low, ((p > 0) & (p < n - 1)).astype(np.float64)
     return (
