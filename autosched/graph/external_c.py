@@ -17,7 +17,7 @@ from autosched.codegen.c import compile_c, link_shared, prologue
 from autosched.errors import AutoschedError
 from autosched.graph import external_child
 from autosched.graph.errors import ExternalError
-from autosched.graph.external_check import SECONDS, agree
+from autosched.graph.external_check import SECONDS, agree, end_session
 from autosched.graph.ir import Array, Function, tensor_type
 from autosched.graph.kernels import Kernel
 from autosched.target import Target
@@ -132,21 +132,19 @@ def _check(
     np.savez(root / "given.npz", **given)  # type: ignore[arg-type]
     script = str(Path(external_child.__file__))
     command = [sys.executable, "-P", script, str(root)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
-        )
-        rc, log = done.returncode, done.stdout
-    except subprocess.TimeoutExpired as e:
-        out = e.stdout or b""
-        rc, log = None, out.decode(errors="replace") if isinstance(out, bytes) else out
-    last = log.split()[-1] if log.split() else rows[0][0].name
+    # Files, since processes that the code leaves behind would hold a pipe open.
+    with open(root / "log", "wb") as log, open(root / "errors", "wb") as errors:
+        child = subprocess.Popen(command, stdout=log, stderr=errors, start_new_session=True)
+        rc = child.returncode = end_session(child.pid, SECONDS)
+    lines = (root / "log").read_text(errors="replace").split()
+    last = lines[-1] if lines else rows[0][0].name
     if rc is None:
         raise _failed(generator, last, f"did not return within {SECONDS} seconds")
     if rc < 0:
         raise _failed(generator, last, f"crashed: it ended its process with signal {-rc}")
     if rc:
-        raise _failed(generator, last, f"ended its process with status {rc}: {done.stderr[-500:]}")
+        said = (root / "errors").read_text(errors="replace")[-500:]
+        raise _failed(generator, last, f"ended its process with status {rc}: {said}")
     if not (root / "found.npz").exists():
         raise _failed(generator, last, "ended its process")
     with np.load(root / "found.npz") as found:

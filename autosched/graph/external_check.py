@@ -4,8 +4,10 @@ results, how far apart results may be, and a first call that may end its process
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from select import select
 from signal import SIGKILL
 from typing import Any
@@ -24,32 +26,50 @@ TOLERANCE = {"float16": 1e-2, "float32": 1e-3, "float64": 1e-8}
 SECONDS = 120
 """That the first call of a function may take."""
 
+POLL = 0.002
+"""Seconds between two looks at whether a process has ended."""
+
 
 def first_call(call: Callable[..., Any], inputs: Sequence[Array]) -> str:
     """What is wrong with a call in a process of its own, which is a copy of this one: that it ends
-    the process, or does not return. Empty where it returns or raises, as it then does here, too."""
+    the process, or does not return. Empty where it returns or raises, as it then does here, too.
+    What it started is ended with it."""
     told, tell = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads, which the copy lacks
         child = os.fork()
     if child == 0:
         try:
+            os.setsid()
             call(*inputs)
         finally:
             os.write(tell, b"!")
             os._exit(0)
     os.close(tell)
     with open(told, "rb") as end:
-        late = not select([end], [], [], SECONDS)[0]
-        if late:
-            os.kill(child, SIGKILL)
-        came = end.read()
-    _, status = os.waitpid(child, 0)
-    if late:
+        status = end_session(child, SECONDS)
+        # Not up to the end of the pipe, which a process that left the session may hold.
+        came = select([end], [], [], 0)[0] and os.read(told, 1)
+    if status is None:
         return f"did not return within {SECONDS} seconds"
-    if os.WIFSIGNALED(status):
-        return f"crashed: it ended its process with signal {os.WTERMSIG(status)}"
-    return "" if came else f"ended its process with status {os.WEXITSTATUS(status)}"
+    if status < 0:
+        return f"crashed: it ended its process with signal {-status}"
+    return "" if came else f"ended its process with status {status}"
+
+
+def end_session(leader: int, seconds: float) -> int | None:
+    """The exit status of a child that leads a session, minus the signal that ended it; None if it
+    takes longer than `seconds`. Processes that it left behind are ended."""
+    until = time.monotonic() + seconds
+    # The child is left to be waited for, so that no other group can have its number.
+    seen = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while (done := os.waitid(os.P_PID, leader, seen)) is None and time.monotonic() < until:
+        time.sleep(POLL)
+    os.kill(leader, SIGKILL)
+    with suppress(ProcessLookupError):  # it does not lead its session yet
+        os.killpg(leader, SIGKILL)
+    _, status = os.waitpid(leader, 0)
+    return None if done is None else os.waitstatus_to_exitcode(status)
 
 
 def random_inputs(function: Function, known: Mapping[int, Array]) -> list[Array]:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from signal import SIGKILL
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 from autosched import graph
 from autosched.errors import AutoschedError
-from autosched.graph import external, external_check, nn, passes
+from autosched.graph import external, external_c, external_check, nn, passes
 from autosched.graph import op as o
 from autosched.graph.pattern import any, op
 from autosched.script import parse
@@ -310,6 +311,56 @@ def test_every_fault_names_the_generator(name, scratch, monkeypatch):
     mod = graph.partition(graph.module(main=graph.function([x], o.relu(x))), "acme")
     with pytest.raises(graph.ExternalError, match=f"(?s)'acme', function.* acme_0: .*{message}"):
         graph.build(mod)
+
+
+def test_what_a_first_call_leaves_behind_is_ended(scratch, tmp_path):
+    """It is not waited for, and does not stay."""
+
+    def generated(f, t):
+        def relu(x, y):
+            if not (tmp_path / "pid").exists() and os.fork() == 0:
+                (tmp_path / "pid").write_text(str(os.getpid()))
+                time.sleep(1000)
+            while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+                time.sleep(0.01)
+            np.maximum(x, 0, out=y)
+
+        return relu
+
+    graph.external_codegen("acme", [op("Relu")])(generated)
+    x = graph.var("x", (3,))
+    built = graph.build(graph.partition(graph.module(main=graph.function([x], o.relu(x))), "acme"))
+    assert built(np.array([-1, 0, 2], F))[0].tolist() == [0, 0, 2]
+    assert ended(int((tmp_path / "pid").read_text()))
+
+
+def ended(pid):
+    """Whether a process ends: it was told to. It stays a zombie until its parent waits for it."""
+    for _ in range(1000):
+        try:
+            stat = (Path("/proc") / str(pid) / "stat").read_text()
+        except FileNotFoundError:
+            return True
+        if stat.rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@needs_cc
+def test_what_c_source_leaves_behind_is_not_waited_for(scratch, monkeypatch, tmp_path):
+    """Though it holds the standard output."""
+    monkeypatch.setattr(external_c, "SECONDS", 20)
+    first = f'access("{tmp_path}/once", 0) && creat("{tmp_path}/once", 384) > 0'
+    body = f"""extern int access(const char *, int), creat(const char *, unsigned), fork(void);
+        extern unsigned sleep(unsigned);
+        if ({first} && fork() == 0) sleep(1000);
+        {DOUBLE}"""
+    graph.external_codegen("acme", [op("Relu")])(c_text(body))
+    x = graph.var("x", (2, 3))
+    built = graph.build(graph.partition(graph.module(main=graph.function([x], o.relu(x))), "acme"))
+    assert not np.any(built(np.full((2, 3), -1, F))[0])
+    assert (tmp_path / "once").exists()
 
 
 def test_integers_are_compared_beyond_0_and_1(scratch):
