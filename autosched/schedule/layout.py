@@ -314,7 +314,7 @@ def transform_layout(
         params = tuple(new if b is old else b for b in func.params)
         func = replace(func, params=params)
     if pad_value is not None:
-        func = _padded_writer(func, old, dims, pad_value, what)
+        func = _padded_writer(func, old, new, dims, pad_value, what)
 
     def visit(b: Block) -> Block:
         if all(a.buffer is not old for a in (*b.reads, *b.writes)):
@@ -375,10 +375,9 @@ def accessed_buffer(block: Block, buffer: Sequence[Union[str, int]] | str, what:
 
 
 def _padded_writer(
-    func: PrimFunc, old: Buffer, dims: Packing, pad_value: float, what: str
+    func: PrimFunc, old: Buffer, new: Buffer, dims: Packing, pad_value: float, what: str
 ) -> PrimFunc:
-    """The writer of `old` over the new dimensions, with `pad_value` where no old element is. It
-    still writes `old`, at indices that may lie beyond it: the caller replaces them."""
+    """The writer of `old` made one of `new`, with `pad_value` where no element of `old` is."""
     writers = writers_of(func, old)
     if len(writers) != 1:
         refuse(f"{what}: pad_value needs one writer of {old.name}; it has {len(writers)}")
@@ -410,7 +409,7 @@ def _padded_writer(
     axes = [Var(f"v{n}") for n in range(len(dims.pieces))]
     extents = dict(zip(axes, dims.extents, strict=True))
     logical, guards = dims.back(axes)
-    reads, writes, (value,) = rewrite_block(block, dict(zip(order, logical, strict=True)), extents)
+    reads, _, (value,) = rewrite_block(block, dict(zip(order, logical, strict=True)), extents)
     try:
         padding = ex.const(pad_value, old.dtype)
     except TensorExprError as e:
@@ -427,7 +426,7 @@ def _padded_writer(
         bindings=(),
         predicates=(),
         reads=reads,
-        writes=writes,
+        writes=(Access(new, tuple(Affine.of(v) for v in axes)),),
         body=(value,),
     )
     top = site.loops[0] if site.loops else block

@@ -64,7 +64,9 @@ def _reach(form: Affine, extents: Extents, limits: _Limits) -> int:
     total, inside = limits.of(form.const), 0
     for atom, c in form.terms:
         if isinstance(atom, Var):
-            total += limits.of(c) * limits.of(extents[atom])
+            size = extents[atom]
+            # A row of a parameter times its rows: both are large, but their product is limited.
+            total += min(limits.of(c) * limits.of(size), limits.of(c * size))
             continue
         base = _reach(atom.base, extents, limits)
         inside = max(inside, base)
