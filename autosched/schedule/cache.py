@@ -8,7 +8,15 @@ from dataclasses import replace
 from autosched.errors import ScheduleError
 from autosched.schedule.across import before_opaque
 from autosched.schedule.annotate import SCOPES
-from autosched.schedule.check import loop_vars, names, ordered_vars, refuse, require, required
+from autosched.schedule.check import (
+    bare_axes,
+    loop_vars,
+    names,
+    ordered_vars,
+    refuse,
+    require,
+    required,
+)
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
 from autosched.schedule.conflicts import check_written_first
 from autosched.schedule.kinds import check_kinds
@@ -69,7 +77,8 @@ def cache_read(
 
     Legality: the blocks do not write the buffer, and all writers of it come before; the layout's
     digits of each dimension determine the index, which is affine where it is cut.
-    Where a layout pads, the copy has a predicate and the padding holds no defined value.
+    Where a layout pads, the copy has a predicate and the padding holds no defined value; a copy of
+    that has the same predicate.
 
     rewrite: (layout [[1, 4], [0], [1, 1, 4]])
                                         for ax0, ax1, ax2 in T.grid(4, 16, 4):
@@ -99,6 +108,7 @@ def cache_read(
     name = unused_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
     copy = Buffer(name, dims.extents, old.dtype, scope)
     copier, guards = _copier(name, [(old, copy)], dims)
+    guards += _written_guards(func, old, copier)
     changed = func
     for s in readers:
         reader = _read_through(s.block, old, copy, dims, what)
@@ -117,6 +127,26 @@ def cache_read(
     check_written_first(result, [old], what)
     check_kinds(result, func)
     return result, name
+
+
+def _written_guards(func: PrimFunc, old: Buffer, copier: Block) -> list[Guard]:
+    """Where what the copier reads is written, by the predicates of the one block that writes it:
+    the gaps of a layout that pads hold nothing to copy."""
+    writers = writers_of(func, old)
+    if len(writers) != 1 or any(b is old for b in func.params):
+        return []
+    block = writers[0].block
+    axes = bare_axes(block, next(a for a in block.writes if a.buffer is old))
+    try:
+        guards = guards_of(writers[0])
+    except ScheduleError:
+        return []  # predicates of loops that no axis tells: the copy takes all elements
+    if axes is None or any(v not in axes for g in guards for v in g.form.variables()):
+        return []
+    indices = zip(axes, copier.reads[0].indices, strict=True)
+    values = {v: i for v, i in indices if isinstance(i, Affine)}
+    extents = {it.var: it.extent for it in copier.iters}
+    return [Guard(g.form.substitute(values, extents), g.bound) for g in guards]
 
 
 def _deepest(together: Sequence[Site], others: Sequence[Site]) -> tuple[For, ...]:
