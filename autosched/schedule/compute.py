@@ -126,6 +126,13 @@ def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Sit
                 f"{what}: {buffer.name} is also written by {others}; move both before decomposing"
             )
         for reader in readers_of(func, buffer):
+            if reader.block is block:
+                refuse(
+                    f"{what}: {block.name} reads what it wrote of {buffer.name} in earlier steps, so "
+                    "it stays one nest before its consumers; reverse_compute_at moves a consumer "
+                    "into its loops",
+                    block,
+                )
             if all(n.var is not loop for n in reader.loops):
                 refuse(
                     f"{what}: its consumer {reader.block.name} is not below loop {loop.name}; "

@@ -64,7 +64,10 @@ def main() -> None:
 def _serve(control: socket.socket, watch: int, children: _Children) -> None:
     """Answer requests."""
     while watch not in wait([control, watch]):
-        packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
+        try:
+            packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
+        except ConnectionResetError:  # closed with a reply in it that nobody read
+            return
         if not packet:
             return
         request = json.loads(packet)
@@ -86,7 +89,7 @@ def _answer(control: socket.socket, reply: dict[str, Any]) -> bool:
     """Send a reply; False if the parent has hung up."""
     try:
         control.send(json.dumps(reply).encode())
-    except BrokenPipeError:
+    except ConnectionError:
         return False
     return True
 

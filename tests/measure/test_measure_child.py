@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from select import select
 
 import pytest
 from calls import calling
@@ -359,3 +360,16 @@ def test_children_die_with_their_parent(sent: signal.Signals) -> None:
     while Path(folder).exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert not Path(folder).exists()
+
+
+def test_the_template_ends_silently_where_its_owner_left_a_reply_unread() -> None:
+    template = Template()
+    template.start()
+    process, control = template._process, template._control
+    assert process is not None
+    assert control is not None
+    control.send(b'{"op": "reap", "pid": 0}')
+    select([control], [], [], 60)
+    control.close()
+    assert process.wait(60) == 0
+    template.close()
