@@ -106,9 +106,9 @@ def bind(func: PrimFunc, loop: Var, thread: str) -> PrimFunc:
     one axis, outermost first: together they are one iteration space, as if fused. A reduction loop
     may be bound to threadIdx; its partial results are then combined across threads.
 
-    Legality: as for `parallel`, but for such a reduction loop, which must hold one block, with a
-    reducer, and for steps that are handed on (`single_pass_scan`); below two loops bound to one
-    axis that are not directly nested no block uses the outer one.
+    Legality: as for `parallel`, but for blocks with a reducer that reduce over a threadIdx loop,
+    whose results nothing in it accesses, and for steps that are handed on (`single_pass_scan`);
+    below two loops bound to one axis that are not directly nested no block uses the outer one.
 
     rewrite:
         for i in T.serial(8):  ->  for i in T.thread_binding(8, thread="blockIdx.x"):
@@ -199,6 +199,7 @@ def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) 
     if kind == "thread" and _hands_on(below, node):
         return
     made = "bound to a thread" if kind == "thread" else kind
+    combining: list[Site] = []
     for site in below:
         block = site.block
         if node.var in kind_vars(block, "sequential"):
@@ -235,14 +236,33 @@ def check_loop(func: PrimFunc, node: For, kind: str, thread: str | None = None) 
                     f"use rfactor to make partial results",
                     node,
                 )
-            if len(below) > 1 or block.reducer is None:
-                verb = "vectorize" if kind == "vectorized" else "bind"
+            if block.reducer is None or (kind == "vectorized" and len(below) > 1):
+                verb, held = (
+                    ("vectorize", "one block") if kind == "vectorized" else ("bind", "blocks")
+                )
                 refuse(
-                    f"{verb}: the reduction loop {name} must hold one block, with a reducer",
+                    f"{verb}: the reduction loop {name} must hold {held}, with a reducer",
                     node,
                 )
-            return
-    _check_iterations(func, everything, below, node, kind)
+            combining.append(site)
+    if combining:
+        _check_totals(below, combining, node)
+    if len(combining) < len(below):
+        _check_iterations(func, everything, below, combining, node, kind)
+
+
+def _check_totals(below: list[Site], combining: list[Site], node: For) -> None:
+    """Nothing in a loop accesses what blocks combine over its iterations: it is there after it."""
+    for site in combining:
+        for access in site.block.writes:
+            for other in below:
+                if other is not site and accesses(other.block, access.buffer):
+                    refuse(
+                        f"bind: {site.block.name} reduces over loop {node.var.name}, and "
+                        f"{other.block.name} in the loop accesses {access.buffer.name}, which is "
+                        f"complete only after it: compute {other.block.name} outside of the loop",
+                        node,
+                    )
 
 
 def _hands_on(below: list[Site], node: For) -> bool:
@@ -254,13 +274,19 @@ def _hands_on(below: list[Site], node: For) -> bool:
 
 
 def _check_iterations(
-    func: PrimFunc, everything: list[Site], below: list[Site], node: For, kind: str
+    func: PrimFunc,
+    everything: list[Site],
+    below: list[Site],
+    combining: list[Site],
+    node: For,
+    kind: str,
 ) -> None:
-    """Iterations of `node` write elements of their own and read none of another iteration."""
+    """Iterations of `node` write elements of their own and read none of another iteration, but for
+    what the blocks `combining` combine over them."""
     inside = {id(s.block) for s in below}
     outside = [s for s in everything if id(s.block) not in inside]
     done: set[int] = set()
-    for site in below:
+    for site in (s for s in below if s not in combining):
         for access in site.block.writes:
             buffer = access.buffer
             # Lanes of a vector share what lies inside their loop.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import (
@@ -16,7 +19,8 @@ from autosched.schedule.compute import written_axes
 from autosched.schedule.conflicts import blocks_between, check_alone
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import block_names, child_with, children, insert, mirror, unique_name
-from autosched.tir.affine import Affine, Int
+from autosched.tir import expr as ex
+from autosched.tir.affine import Affine, Int, always
 from autosched.tir.apart import injective
 from autosched.tir.expr import Expr, Slot, Var
 from autosched.tir.nodes import (
@@ -26,6 +30,7 @@ from autosched.tir.nodes import (
     For,
     Index,
     Iter,
+    Predicate,
     PrimFunc,
     Site,
     buffers_of,
@@ -49,9 +54,9 @@ def rfactor(func: PrimFunc, loop: Var, factor_axis: int = 0) -> tuple[PrimFunc, 
     Returns the new program and the name of the block of partial results. The block that reduces
     them keeps the old name and stands after the outermost reduction loop.
 
-    Legality: the block initialises, writes its own spatial axes, one a dimension; every partial
-    result has at least one term: the loop's extent is not above the axis'; no other block inside
-    the reduction loops accesses what it writes.
+    Legality: the block initialises, writes its own spatial axes, one a dimension; no other block
+    inside the reduction loops accesses what it writes. A partial result that may have no term, as
+    where the loop's extent is above the axis', is the identity: its terms are guarded.
 
     rewrite:
         for i, k_0, k_1 in T.grid(8, 4, 4):             for i in T.serial(8):
@@ -79,10 +84,10 @@ def rfactor(func: PrimFunc, loop: Var, factor_axis: int = 0) -> tuple[PrimFunc, 
     rank = len(block.writes[0].indices)
     if not 0 <= factor_axis <= rank:
         refuse(f"{what}: factor_axis is between 0 and {rank}; found {factor_axis}")
-    _check_lanes(site, loop, reduced, what)
+    guards = _guards(site, loop, reduced, what)
     first = next(n for n, x in enumerate(site.loops) if x.var in reduced)
     check_alone(site, blocks_between(func, site, first), what, readers=True)
-    partial_block = _partial(func, site, node, reduced, factor_axis)
+    partial_block = _partial(func, site, node, reduced, factor_axis, guards)
     final, follow = _final(block, partial_block, node, dims, factor_axis)
     parent = site.loops[first - 1].var if first else None
     changed = replace_node(func, block, (partial_block,))
@@ -122,22 +127,39 @@ def _check_reduction(block: Block, what: str) -> None:
         )
 
 
-def _check_lanes(site: Site, loop: Var, reduced: set[Var], what: str) -> None:
-    """Every value of `loop` meets a point that no predicate skips: the first of the other loops."""
+def _guards(site: Site, loop: Var, reduced: set[Var], what: str) -> list[Predicate]:
+    """The predicates that may skip all terms of some value of `loop`, the first of the other loops
+    among them."""
     extents = site.extents()
     first = {v: Affine(0) for v in reduced if v is not loop}
+    found = []
     for p in site.block.predicates:
-        if p.form.uses(reduced):
-            high = p.form.substitute(first, extents).span(extents)[1]
+        if not p.form.uses(reduced):
+            continue
+        fits = p.form.substitute(first, extents).span(extents)[1] < p.bound
+        if always(fits):
+            continue
+        # A condition in a body has one number, and is on axes that the block reduces over.
+        if isinstance(fits, np.ndarray) or not reduced.issuperset(p.form.variables()):
             require(
-                high < p.bound,
+                fits,
                 f"{what}: with extent {show(extents[loop])} some partial results have no term; "
                 f"choose a smaller factor",
             )
+        found.append(p)
+    return found
 
 
-def _partial(func: PrimFunc, site: Site, node: For, reduced: set[Var], factor_axis: int) -> Block:
-    """The block of partial results, at the place of the old one."""
+def _partial(
+    func: PrimFunc,
+    site: Site,
+    node: For,
+    reduced: set[Var],
+    factor_axis: int,
+    guards: Sequence[Predicate],
+) -> Block:
+    """The block of partial results, at the place of the old one. Where `guards` do not hold a term
+    is the identity."""
     block = site.block
     lane = Var(f"v{node.var.name}")
     inside: dict[Var, Affine] = {node.var: Affine.of(lane)}
@@ -161,6 +183,13 @@ def _partial(func: PrimFunc, site: Site, node: For, reduced: set[Var], factor_ax
         if it.kind == "reduce"
     }
     reads, writes, body = rewrite_block(block, axes, extents)
+    assert block.reducer is not None
+    for p in guards:
+        holds = p.form.substitute(inside, extents).to_expr() < Affine(p.bound).to_expr()
+        body = tuple(
+            ex.call("if_then_else", holds, e, neutral)
+            for e, neutral in zip(body, block.reducer.identity, strict=True)
+        )
     taken = block_names(func) | {b.name for b in (*func.params, *buffers_of(func))}
     partial_writes = []
     for w in writes:
@@ -175,6 +204,7 @@ def _partial(func: PrimFunc, site: Site, node: For, reduced: set[Var], factor_ax
         name=unique_name(block_names(func), f"{block.name}_rf"),
         iters=tuple(iters),
         bindings=tuple(bindings),
+        predicates=tuple(p for p in block.predicates if p not in guards),
         reads=reads,
         writes=tuple(partial_writes),
         body=body,

@@ -278,18 +278,6 @@ def test_reductions_are_bound_to_threads_only() -> None:
     assert "exchange" in source(sch.func)
 
 
-def test_a_reduction_across_threads_stands_innermost() -> None:
-    a, b, c = plain_matmul(4, 6, 32)
-    sch = Schedule(te.create_prim_func([a, b, c]))
-    (block,) = sch.get_blocks()
-    i, j, k = sch.get_loops(block)
-    outer, lane = sch.split(k, [None, 8])
-    sch.reorder(i, outer, j, lane)
-    sch.bind(lane, "threadIdx.x")
-    with pytest.raises(CodegenError, match=r"C is reduced across threadIdx\.x; its"):
-        source(sch.func)
-
-
 def test_threads_below_threads_share_out_what_does_not_depend_on_them() -> None:
     a, b, c = plain_matmul(4, 64, 8)
     sch = Schedule(te.create_prim_func([a, b, c]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from factored_programs import by_stages
 from gpu_programs import rows_in_one_kernel, tiled_matmul, transposed
 from gpu_run import cuda, opencl, source
 
@@ -22,6 +23,7 @@ KERNELS: dict[str, Callable[[], PrimFunc]] = {
     "matmul_doubled": lambda: tiled_matmul(doubled="AB")[1],
     "transpose_aligned": lambda: transposed(1)[1],
     "softmax_in_one_kernel": lambda: rows_in_one_kernel("softmax", (8, 100), 64)[1],
+    "sum_factored": lambda: by_stages(10, 50)[1],
     "conv2d_default": lambda: default("conv2d", 14, 14, 8, 16, 3, 1, 1, 1, 1),
     "argmax_default": lambda: default("argmax", 4, 1000),
     "cumsum_default": lambda: default("cumsum", 16, 1000),

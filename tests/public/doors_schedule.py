@@ -53,6 +53,10 @@ _stage_door("Stage.storage_align", lambda s, a, b, c: (s[b].storage_align, b.op.
 _stage_door("Stage.tensorize", lambda s, a, b, c: (s[b].tensorize, b.op.axis[0], "no such"))
 _stage_door("Stage.transform_layout", lambda s, a, b, c: (s[b].transform_layout, [1, 0], False))
 _stage_door("Stage.rolling_buffer", lambda s, a, b, c: (_attached(s[b], s[c]).rolling_buffer,))
+_stage_door(
+    "Stage.set_store_predicate",
+    lambda s, a, b, c: (s[b].set_store_predicate, te.thread_axis("threadIdx.x").equal(0)),
+)
 _stage_door("Stage.set_scope", lambda s, a, b, c: (_lowering(s, s[b].set_scope), "local"))
 
 

@@ -144,6 +144,12 @@ def rfactor(s: Schedule) -> None:
     s.rfactor(k1)
 
 
+def rfactor_guarded(s: Schedule) -> None:
+    """More partial results than terms: those without one are the identity."""
+    _, k = s.get_loops(s.get_block("S"))
+    s.rfactor(s.split(k, [None, 16])[1])
+
+
 def rfactor_tuple(s: Schedule) -> None:
     _, k = s.get_loops(s.get_block("best"))
     k0, _ = s.split(k, [None, 4])
@@ -373,6 +379,7 @@ CASES: dict[str, tuple[PrimFunc, Callable[[Schedule], None]]] = {
     "cache_read_packed": (matmul(4, 10, 3), cache_read_packed),
     "cache_write": (matmul(4, 5, 3), cache_write),
     "rfactor": (row_sum(3, 10), rfactor),
+    "rfactor_guarded": (row_sum(3, 10), rfactor_guarded),
     "rfactor_tuple": (argmax(), rfactor_tuple),
     "decompose_reduction": (matmul(4, 7, 3), decompose_reduction),
     "annotate": (add_one(), annotate),

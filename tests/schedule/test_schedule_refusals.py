@@ -131,11 +131,6 @@ CASES: dict[str, Case] = OF_LOOPS | {
     "cache_write number": (matmul, lambda s: s.cache_write(s.get_block("C"), 1), "found index 1"),
     "rfactor spatial": (row_sum, lambda s: s.rfactor(loops(s, "S")[0]), "no reduction axis of S"),
     "rfactor axis": (row_sum, lambda s: s.rfactor(loops(s, "S")[1], 2), "between 0 and 1; found 2"),
-    "rfactor empty lanes": (
-        row_sum,
-        lambda s: s.rfactor(s.split(loops(s, "S")[1], [None, 32])[1]),
-        "choose a smaller factor",
-    ),
     "decompose inside": (
         row_sum,
         lambda s: s.decompose_reduction(s.get_block("S"), s.split(loops(s, "S")[1], [None, 4])[1]),

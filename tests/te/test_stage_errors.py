@@ -268,11 +268,6 @@ def _factor_of_no_reduction(e: Any) -> None:
     e.s.rfactor(e.d, e.d.op.axis[0])
 
 
-def _factor_empty(e: Any) -> None:
-    _, ki = e.s[e.c].split(e.k, factor=16)
-    e.s.rfactor(e.c, ki)
-
-
 def _no_stage(e: Any) -> None:
     e.s[te.placeholder((3,), name="Z")]
 
@@ -370,7 +365,6 @@ MISUSE: dict[Callable[[Any], None], str] = {
     _factor_after_reorder: r"s.rfactor\(C, k\): the loops of stage C are reordered already",
     _factor_axis: r"s.rfactor\(C, k\): factor_axis is between -3 and 2; found 3",
     _factor_of_no_reduction: r"s.rfactor\(D, x\): x is a spatial loop of stage D; .* are none",
-    _factor_empty: r"s.rfactor\(C, k.inner\): .* some partial results have no term",
     _no_stage: "Z is not part of this schedule; its stages are A, P, C, D",
     _no_tensor: "'C' is not part of this schedule",
     _input_for_op: "expected an operation that computes, found the input A",

@@ -13,7 +13,7 @@ from math import prod
 
 from autosched.codegen.gpu.kernel import THREADS, Kernel
 from autosched.errors import CodegenError
-from autosched.tir.affine import Affine, Extents, Int, always
+from autosched.tir.affine import Affine, Int, always
 from autosched.tir.apart import injective
 from autosched.tir.dtypes import itemsize
 from autosched.tir.expr import Var
@@ -98,15 +98,27 @@ def decompose(kernel: Kernel) -> Kernel:
 
     Raises CodegenError for a reduction across threads that is none.
     """
-    body = tuple(x for node in kernel.body for x in _visit(node, kernel))
-    for site in kernel.sites():
+    changed = replace(kernel, body=tuple(x for n in kernel.body for x in _visit(n, kernel)))
+    chains = {id(c.block): c for c in chains_of(changed)}
+    for site in changed.sites():
         lanes = lanes_of(site.block, kernel.axes)
-        if lanes and not any(c.block is site.block for c in chains_of(replace(kernel, body=body))):
+        if lanes and not _is_whole(chains.get(id(site.block)), site):
             raise CodegenError(
                 f"{site.block.name} is reduced across {', '.join(lanes)}; its reduction loops must "
                 "stand innermost, with no other loop or block between: reorder them"
             )
-    return replace(kernel, body=body)
+    return changed
+
+
+def _is_whole(chain: Chain | None, site: Site) -> bool:
+    """Whether a reduction across threads is a chain whose result is not set anew in each iteration
+    of a reduction loop around it."""
+    if chain is None or not chain.block.init:
+        return chain is not None
+    moving = kind_vars(site.block, "reduce")
+    return not any(
+        x.thread is None and x.var in moving and x not in chain.loops for x in site.loops
+    )
 
 
 def chains_of(kernel: Kernel) -> list[Chain]:
@@ -149,7 +161,7 @@ def _visit(node: Node, kernel: Kernel) -> tuple[Node, ...]:
         return (node,)
     before: list[Node] = []
     for site in list(sites(node)):
-        first = _initial(site, node, extents_in(kernel))
+        first = _initial(site, node, kernel)
         if first is not None:
             before.append(first)
             node = _without_init(node, site.block)
@@ -169,10 +181,10 @@ def _without_init(node: Node, block: Block) -> Node:
     return replace(node, body=tuple(_without_init(child, block) for child in node.body))
 
 
-def _initial(site: Site, root: For, extents: Extents) -> Node | None:
+def _initial(site: Site, root: For, kernel: Kernel) -> Node | None:
     """The nest that sets the elements of a reduction, of which `root` is the outermost loop; None
     if it is not, or if the block does so better itself."""
-    block, loops = site.block, site.loops
+    block, loops, extents = site.block, site.loops, extents_in(kernel)
     if block.reducer is None or not block.init or scatters(block):
         return None
     moving = kind_vars(block, "reduce")
@@ -192,7 +204,10 @@ def _initial(site: Site, root: For, extents: Extents) -> Node | None:
         return None
     copies = {x.var: Var(x.var.name) for x in others}
     values = {v: Affine.of(w) for v, w in copies.items()}
-    node: Node = _setting(block, spatial, moving, values)
+    setting = _setting(block, spatial, moving, values)
+    # Of threads that combine their results the first stores them.
+    alone = [Predicate(Affine.of(kernel.axes[n].var), 1) for n in lanes_of(block, kernel.axes)]
+    node: Node = replace(setting, predicates=(*setting.predicates, *alone))
     for x in reversed(others):
         kind = x.kind if x.annotation(TENSORIZED) is None else "unrolled"  # registers of a warp
         node = For(copies[x.var], x.extent, (node,), kind)

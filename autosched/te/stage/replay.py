@@ -215,6 +215,13 @@ class _Replay:
         for axis, mark in stage.marks.items():
             if mark.thread is not None:
                 self._bind(stage, axis, mark.thread, self._loops(stage)[axis])
+        across = {m.thread.tag for a, m in stage.marks.items() if m.thread and a.kind == "reduce"}
+        for condition in stage.stored_by:
+            if condition.axis.tag not in across:
+                raise ScheduleError(
+                    f"s[{stage.name}].set_store_predicate: no reduction loop of the stage is bound "
+                    f"to {condition.axis.tag}; expected one, of whose threads the first stores"
+                )
 
     def roll(self, stage: Stage) -> None:
         """Roll the stage along the loop that it is computed at, and make its loops: of stages that

@@ -13,7 +13,7 @@ from autosched.schedule.index_map import IndexMap
 from autosched.schedule.layout import Layout
 from autosched.schedule.tensorize import intrin_name
 from autosched.te.stage.nest import Nest, names, root_axes
-from autosched.te.stage.thread import ThreadAxis
+from autosched.te.stage.thread import FirstThread, ThreadAxis
 from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
 from autosched.tir.intrin import TensorIntrin
 from autosched.tir.verify_form import SCOPES
@@ -73,6 +73,7 @@ class Stage:
         self.aligned: list[tuple[int, int, int]] = []
         self.layouts: list[Relayout] = []
         self.rolls = False
+        self.stored_by: list[FirstThread] = []
 
     def _restart(self, op: Operation) -> None:
         """Make this the stage of `op`, with the loops that it begins with."""
@@ -211,6 +212,18 @@ class Stage:
         """Say where the result lives: "global", "local" (one a thread) or "shared"."""
         self._movable("set_scope")
         self.scope = check_scope(scope, f"s[{self.name}].set_scope")
+
+    def set_store_predicate(self, condition: FirstThread) -> None:
+        """Let the first of the threads that a reduction runs over store its result:
+        `tx.var.equal(0)`, which is what happens without as well. Refused for other conditions, and
+        at the replay for an axis that no reduction loop of the stage is bound to."""
+        what = f"s[{self.name}].set_store_predicate"
+        if not isinstance(condition, FirstThread):
+            raise ScheduleError(
+                f"{what}: expected tx.var.equal(0), tx being the thread axis that a reduction loop "
+                f"is bound to; found {shown(condition)}"
+            )
+        self.stored_by.append(condition)
 
     # Checks
 

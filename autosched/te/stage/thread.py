@@ -21,6 +21,28 @@ class ThreadAxis:
     extent: int | None
     name: str
 
+    @property
+    def var(self) -> ThreadAxis:
+        """What conditions are on: `tx.var.equal(0)`."""
+        return self
+
+    def equal(self, value: Any) -> FirstThread:
+        """The condition that a thread is the first along the axis, for `set_store_predicate`: value
+        is 0."""
+        if as_int(value) != 0:
+            raise ScheduleError(
+                f"{self.name}.equal({shown(value)}): expected 0; results are stored by the first "
+                "thread along an axis"
+            )
+        return FirstThread(self)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FirstThread:
+    """The threads that are the first along an axis."""
+
+    axis: ThreadAxis
+
 
 def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> ThreadAxis:
     """A GPU axis to bind loops to: `te.thread_axis("threadIdx.x")`, `te.thread_axis(64,
