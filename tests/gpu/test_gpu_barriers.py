@@ -168,20 +168,6 @@ def test_a_race_beyond_what_can_be_gone_through_is_refused_without_a_point() -> 
         check_races(writing(Affine(0), 4, big))
 
 
-def test_threads_of_one_kernel_have_one_extent() -> None:
-    a = te.placeholder((4, 64), name="A")
-    b = te.compute((4, 64), lambda i, j: a[i, j] * 2, name="B")
-    c = te.compute((4, 64), lambda i, j: b[i, 63 - j] + 1, name="C")
-    sch = Schedule(te.create_prim_func([a, c]))
-    first, second = sch.get_blocks()
-    row = sch.get_loops(second)[0]
-    sch.compute_at(first, row)
-    spread(sch, first, 16)
-    spread(sch, second, 32)
-    with pytest.raises(CodegenError, match=r"bound to threadIdx\.x with 16 and 32 iterations"):
-        program(sch.func)
-
-
 def test_limits_of_the_device() -> None:
     a = te.placeholder((4096,), name="A")
     sch = Schedule(te.create_prim_func([a, te.compute((4096,), lambda i: a[i] + 1, name="B")]))

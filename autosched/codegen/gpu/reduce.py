@@ -89,8 +89,9 @@ def chain_at(node: Node, axes: dict[str, For]) -> Chain | None:
     chain = Chain(node, tuple(loops), lanes_of(node, axes))
     if not loops and not chain.lanes:
         return None
-    # What is added to may only be read where the first point is one of the block's.
-    return chain if node.init or not chain.inside() else None
+    # What is added to may only be read where the first point is one of the block's. Threads that
+    # combine theirs begin with the identity.
+    return chain if node.init or chain.lanes or not chain.inside() else None
 
 
 def decompose(kernel: Kernel) -> Kernel:

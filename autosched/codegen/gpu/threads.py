@@ -1,7 +1,8 @@
 """From loops bound to GPU axes to threads: one variable an axis, whatever loops are bound to it.
 
-All nests of a kernel run on the same threads, so loops that are bound to one axis have one extent;
-directly nested ones are one iteration space and have it together (`nodes.chained`).
+All nests of a kernel run on the same threads, as many of each axis as the longest loop bound to it
+has iterations; in shorter ones the threads beyond their end do nothing, but wait with the others.
+Directly nested loops are one iteration space and have one extent together (`nodes.chained`).
 Below two loops bound to one axis the inner one counts (cooperative fetching): as the program is
 written, each iteration of the outer one does all of that work; threads do it once, together. A
 block that does the same whatever the value of an axis is done by thread (or block) 0 of it, or,
@@ -11,7 +12,7 @@ where what it writes is each thread's own, by all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from autosched.codegen.gpu.cooperative import share_out
@@ -49,28 +50,22 @@ def thread(nodes: Sequence[Node], around: Sequence[Buffer] = ()) -> Threaded:
     """What each thread does of a root nest of a lowered program, given as `nodes` in which the
     buffers `around` live. Raises CodegenError."""
     chains = [c for node in nodes for c in _chains(node)]
-    found: dict[str, tuple[For, ...]] = {}
+    most: dict[str | None, int] = {}
     for chain in chains:
-        name = chain[0].thread
-        assert name is not None
-        first = found.setdefault(name, chain)
-        if _extent(first) != _extent(chain):
-            raise CodegenError(
-                f"loops {_names(first)} and {_names(chain)} of one kernel are bound to "
-                f"{name} with {_extent(first)} and {_extent(chain)} iterations; all nests of a "
-                "kernel run on the same threads: split both alike"
-            )
+        most[chain[0].thread] = max(_extent(chain), most.get(chain[0].thread, 1))
     axes = {
-        name: For(Var(NAMES[name]), _extent(found[name]), (), "thread", name)
+        name: For(Var(NAMES[name]), most[name], (), "thread", name)
         for name in AXES
-        if name in found and _extent(found[name]) != 1
+        if most.get(name, 1) != 1
     }
     allocs = (*around, *(b for node in nodes for b in allocated_in(node)))
     check_homes(nodes, around)
     own = _own(nodes, axes)
     values = {v: form for chain in chains for v, form in _digits(chain, axes).items()}
-    run = _Threads(axes, {b for b in allocs if b.scope == "local"} | own, set(allocs), values)
-    body = tuple(x for n in nodes for x in run.node(without_allocs(n), {}, {}, frozenset()))
+    own_or_local = {b for b in allocs if b.scope == "local"} | own
+    ends = {x.var: _extent(chain) for chain in chains for x in chain}
+    run = _Threads(axes, own_or_local, set(allocs), values, ends)
+    body = tuple(x for n in nodes for x in run.node(without_allocs(n), _Place()))
     return Threaded(body, axes, allocs, frozenset(own))
 
 
@@ -150,10 +145,6 @@ def _extent(chain: Sequence[For]) -> int:
     return prod(int(x.extent) for x in chain)
 
 
-def _names(chain: Sequence[For]) -> str:
-    return "+".join(x.var.name for x in chain)
-
-
 def _digits(chain: Sequence[For], axes: Mapping[str, For]) -> dict[Var, Affine]:
     """The loops' variables as digits of the thread axis."""
     axis = axes.get(chain[0].thread or "")
@@ -171,6 +162,17 @@ def _digits(chain: Sequence[For], axes: Mapping[str, For]) -> dict[Var, Affine]:
     return out
 
 
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """What stands around a node: the `values` of loops, the bound ones that are `open`, those that
+    are `hidden` below another one of their axis, and how many threads of an axis take part."""
+
+    values: Mapping[Var, Affine] = field(default_factory=dict)
+    open: Mapping[str, tuple[For, ...]] = field(default_factory=dict)
+    hidden: frozenset[Var] = frozenset()
+    threads: Mapping[str, int] = field(default_factory=dict)
+
+
 class _Threads:
     def __init__(
         self,
@@ -178,43 +180,43 @@ class _Threads:
         private: set[Buffer],
         inside: set[Buffer],
         bound: Mapping[Var, Affine],
+        ends: Mapping[Var, int],
     ) -> None:
-        self.axes, self.private, self.inside, self.bound = axes, private, inside, bound
+        self.axes, self.private, self.inside = axes, private, inside
+        self.bound, self.ends = bound, ends
 
-    def node(
-        self,
-        node: Node,
-        values: Mapping[Var, Affine],
-        open_axes: Mapping[str, tuple[For, ...]],
-        hidden: frozenset[Var],
-    ) -> tuple[Node, ...]:
+    def node(self, node: Node, place: _Place) -> tuple[Node, ...]:
         """The nodes in place of `node`."""
         if isinstance(node, Block):
-            return (self.block(node, values, hidden),)
-        bound = node.thread in AXES
-        if bound:
-            assert node.thread is not None
-            outer = open_axes.get(node.thread, ())
-            if outer and _next(outer[-1]) is not node:
-                hidden, outer = hidden | {x.var for x in outer}, ()
-            open_axes = {**open_axes, node.thread: (*outer, node)}
-            values = {**values, node.var: self.bound[node.var]}
-        else:
-            node = share_out(node, [self.axes[n] for n in THREADS if n in self.axes])
-        unit = node.extent == 1
-        if unit and not bound:  # what lowering has left: virtual threads, steps of a fetch
-            values = {**values, node.var: Affine(0)}
-        body = tuple(x for child in node.body for x in self.node(child, values, open_axes, hidden))
-        return body if bound or unit else (replace(node, body=body),)
+            return (self.block(node, place),)
+        if node.thread in AXES:
+            place = self.within(node, place)
+            return tuple(x for child in node.body for x in self.node(child, place))
+        shared = share_out(node, [self.axes[n] for n in THREADS if n in self.axes])
+        if shared is not node:  # over all threads, however many take part around
+            left = {n: count for n, count in place.threads.items() if n in BLOCKS}
+            place = replace(place, threads=left)
+        if shared.extent == 1:  # what lowering has left: virtual threads, steps of a fetch
+            place = replace(place, values={**place.values, shared.var: Affine(0)})
+        body = tuple(x for child in shared.body for x in self.node(child, place))
+        return body if shared.extent == 1 else (replace(shared, body=body),)
 
-    def block(
-        self,
-        block: Block,
-        values: Mapping[Var, Affine],
-        hidden: frozenset[Var],
-    ) -> Block:
+    def within(self, node: For, place: _Place) -> _Place:
+        """The place inside a bound loop."""
+        assert node.thread is not None
+        outer, hidden = place.open.get(node.thread, ()), place.hidden
+        if outer and _next(outer[-1]) is not node:
+            hidden, outer = hidden | {x.var for x in outer}, ()
+        return _Place(
+            {**place.values, node.var: self.bound[node.var]},
+            {**place.open, node.thread: (*outer, node)},
+            hidden,
+            {**place.threads, node.thread: self.ends[node.var]},
+        )
+
+    def block(self, block: Block, place: _Place) -> Block:
         for v in variables(block):
-            if v in hidden:
+            if v in place.hidden:
                 raise CodegenError(
                     f"block {block.name} stands below two loops bound to one thread axis and uses "
                     f"the outer one, {v.name}; threads share out only work that is the same in "
@@ -222,14 +224,16 @@ class _Threads:
                 )
         private = all(a.buffer in self.private for a in block.writes)
         kept = all(a.buffer in self.inside for a in block.writes)
-        block = substitute_loops(block, values)
+        block = substitute_loops(block, place.values)
         used = variables(block)
-        alone = [
-            Predicate(Affine.of(axis.var), 1)
-            for name, axis in self.axes.items()
-            if axis.var not in used and not (kept if name in BLOCKS else private)
-        ]
-        return replace(block, predicates=(*block.predicates, *alone))
+        part = []
+        for name, axis in self.axes.items():
+            count = place.threads.get(name, int(axis.extent))
+            if axis.var not in used and not (kept if name in BLOCKS else private):
+                count = 1
+            if count < int(axis.extent):
+                part.append(Predicate(Affine.of(axis.var), count))
+        return replace(block, predicates=(*block.predicates, *part))
 
 
 def variables(block: Block) -> set[Var]:
