@@ -29,8 +29,8 @@ from autosched.tir.nodes import (
     site_of,
 )
 from autosched.tir.region import home, users_of
+from autosched.tir.scope import SCOPES, SHARED
 
-SCOPES = ("global", "local", "shared")
 STEPS = ("serial", "unrolled")
 """Kinds of loops whose iterations come one after the other."""
 
@@ -82,7 +82,8 @@ def set_scope(func: PrimFunc, block: str, index: int, scope: str) -> PrimFunc:
     """Change where the buffer of write `index` of a block lives. (TVM set_scope.)
 
     Args:
-        scope: "global", "local" (one a thread) or "shared" (one a GPU thread block).
+        scope: "global", "local" (one a thread), "shared" or "shared.dyn" (one a GPU thread block),
+            or "warp" (one of the threads along threadIdx.x).
 
     Legality: the buffer is an intermediate.
 
@@ -165,7 +166,7 @@ def double_buffer(func: PrimFunc, block: str, copies: Int | None = None) -> Prim
     what = f"double_buffer({block})"
     buffer = written_intermediate(func, block, 0, what)
     node = site_of(func, block).block
-    if len(node.writes) != 1 or buffer.scope != "shared":
+    if len(node.writes) != 1 or buffer.scope not in SHARED:
         refuse(
             f"{what}: a block that writes one buffer of shared memory has two; {block} writes "
             f"{', '.join(f'{a.buffer.name} ({a.buffer.scope})' for a in node.writes)}"

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from autosched.errors import ScheduleError
 from autosched.schedule.across import before_opaque
-from autosched.schedule.annotate import SCOPES
 from autosched.schedule.check import (
     bare_axes,
     loop_vars,
@@ -53,6 +52,7 @@ from autosched.tir.nodes import (
     writers_of,
 )
 from autosched.tir.region import Interval, common_loops
+from autosched.tir.scope import SCOPES
 
 
 def cache_read(
@@ -105,7 +105,7 @@ def cache_read(
                 f"{what}: {w.block.name} writes {old.name} after {readers[0].block.name} or in it"
             )
     dims = packing(old, layout, what)
-    name = unused_name(func, f"{old.name}_{scope if layout is None else 'packed'}")
+    name = unused_name(func, _copy_name(old, scope if layout is None else "packed"))
     copy = Buffer(name, dims.extents, old.dtype, scope)
     copier, guards = _copier(name, [(old, copy)], dims)
     guards += _written_guards(func, old, copier)
@@ -173,6 +173,10 @@ def read_buffer(block: Block, buffer: int | str, what: str) -> Buffer:
         if b.name == buffer:
             return b
     raise ScheduleError(f"{what}: the block does not read {buffer}; it reads {have}")
+
+
+def _copy_name(old: Buffer, kind: str) -> str:
+    return f"{old.name}_{kind.replace('.', '_')}"
 
 
 def unused_name(func: PrimFunc, base: str) -> str:
@@ -325,7 +329,7 @@ def _caches(
     taken = block_names(func) | {b.name for b in (*func.params, *buffers_of(func))}
     out: dict[Buffer, Buffer] = {}
     for old in (block.writes[n].buffer for n in chosen):
-        name = unique_name(taken, f"{old.name}_{scope}")
+        name = unique_name(taken, _copy_name(old, scope))
         taken.add(name)
         out[old] = replace(old, name=name, scope=scope, align=())
     return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autosched.schedule.annotate import SCOPES
 from autosched.schedule.body import same_index, to_expr
 from autosched.schedule.check import refuse
 from autosched.schedule.kinds import check_kinds
@@ -25,6 +24,7 @@ from autosched.tir.nodes import (
     site_of,
     writers_of,
 )
+from autosched.tir.scope import SCOPES
 
 
 def cache_index(

@@ -128,8 +128,8 @@ def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Sit
         for reader in readers_of(func, buffer):
             if reader.block is block:
                 refuse(
-                    f"{what}: {block.name} reads what it wrote of {buffer.name} in earlier steps, so "
-                    "it stays one nest before its consumers; reverse_compute_at moves a consumer "
+                    f"{what}: {block.name} reads what it wrote of {buffer.name} in earlier steps, "
+                    "so it stays one nest before its consumers; reverse_compute_at moves a consumer "
                     "into its loops",
                     block,
                 )

@@ -32,6 +32,7 @@ from autosched.tir.nodes import (
     writers_of,
 )
 from autosched.tir.region import Interval, common_loops
+from autosched.tir.scope import SHARED
 from autosched.tir.verify import faults
 
 
@@ -137,7 +138,7 @@ def _readers(func: PrimFunc, site: Site, buffer: Buffer, what: str) -> list[Site
     block = site.block
     if len(block.writes) != 1:
         refuse(f"{what}: the block writes {len(block.writes)} buffers; expected one", block)
-    if buffer.scope == "shared":
+    if buffer.scope in SHARED:
         refuse(f"{what}: {buffer.name} is shared by threads, which take no turns")
     others = [s.block.name for s in writers_of(func, buffer) if s.block is not block]
     if others:

@@ -50,6 +50,7 @@ from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
 from autosched.tir.intrin import TensorIntrin
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
+from autosched.tir.scope import SHARED
 
 
 @predecessors_keywords
@@ -395,7 +396,7 @@ class Schedule(Recorder):
         if key == DOUBLE_BUFFER_SCOPE and isinstance(place, BlockRV):
             writes = self.get(place).writes
             number = index_of(value, "annotate: double_buffer_scope, a number of a write,")
-            if 0 <= number < len(writes) and writes[number].buffer.scope == "shared":
+            if 0 <= number < len(writes) and writes[number].buffer.scope in SHARED:
                 self.double_buffer(place)
                 return
         self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))

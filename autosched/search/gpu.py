@@ -52,6 +52,7 @@ from autosched.target.gpu import device_of, limits_of
 from autosched.tir import dtypes
 from autosched.tir.annotations import SINGLE_PASS, copies_of
 from autosched.tir.nodes import Buffer, For, Node, kind_vars, sites
+from autosched.tir.scope import SHARED
 
 SECTOR = 32.0
 """Bytes that memory hands out at a time."""
@@ -256,7 +257,7 @@ def _memories(
                 continue
             seen.add(id(buffer))
             around = loops[: homes[id(buffer)]]
-            if buffer.scope == "shared":
+            if buffer.scope in SHARED:
                 halves = _halves(place, around)
                 shared = shared + halves * tree.allocated(buffer) * size
             elif buffer.scope == "local" or _of_thread(buffer, around):
@@ -329,7 +330,7 @@ def _traffic(places: Sequence[SiteUses], tree: LoopTree) -> tuple[Floats, Floats
                 continue
             size = float(dtypes.itemsize(buffer.dtype))
             count = count_of(use, place, points)
-            if buffer.scope == "shared":
+            if buffer.scope in SHARED:
                 if not use.written and gpu_mma.nest_of(place):
                     mine = count * size / 4.0 / gpu_mma.sharing(use, place)
                     words = words + mine

@@ -36,6 +36,7 @@ from autosched.tir.annotations import SINGLE_PASS, copies_of
 from autosched.tir.expr import Var
 from autosched.tir.intrin import warp_code
 from autosched.tir.nodes import Block, For, strides
+from autosched.tir.scope import SHARED
 
 WARP = 32.0
 VECTOR_BYTES = 16.0
@@ -94,7 +95,7 @@ def issue_of(
             width = 1.0 / (asked + (1.0 - asked) / width)  # what is asked for goes one by one
             each = 1.0 if vector is None else 1.0 + COPIED / 2.0
             requests = requests + each * count / width
-            if buffer.scope == "shared" and not use.written:
+            if buffer.scope in SHARED and not use.written:
                 waves = waves + count / width / WARP * _passes(use, place, tree, width, size)
     return Issue(requests, waves, turns, steps, guarded, exposed)
 
@@ -154,7 +155,7 @@ def _asked(place: SiteUses, homes: Mapping[int, int]) -> Floats:
     """Share of a block's points whose terms may not exist. Where a loop outside of the nest that
     computes decides it, only its last iterations ask (`c_source.versions`), else all do."""
     loops, moving = place.site.loops, reduction_loops(place.site)
-    shared = [u.access.buffer for u in place.uses if u.access.buffer.scope == "shared"]
+    shared = [u.access.buffer for u in place.uses if u.access.buffer.scope in SHARED]
     first = next((d + 1 for d, x in enumerate(loops) if id(x.var) in moving), 0)
     nest = max((homes[id(b)] for b in shared), default=first)
     depth = {id(x.var): d for d, x in enumerate(loops)}
@@ -198,7 +199,7 @@ def width_of(
 ) -> Floats:
     """Elements of one instruction: 1, 2 or 4, neighbours along an unrolled loop, or, of copies by
     `vector` elements, along the last one; everything else moves by multiples of it."""
-    shared = use.access.buffer.scope == "shared"
+    shared = use.access.buffer.scope in SHARED
     home = homes[id(use.access.buffer)] if shared else 0
     out = floats(1.0)
     for width in (2.0, 4.0):

@@ -38,7 +38,7 @@ Annotations = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
     """A row-major array in memory. `scope`: "global", "local" for a per-thread scratch, "shared"
-    for one a GPU thread block.
+    for one a GPU thread block, and others (`scope.py`).
 
     `align` holds (axis, factor, offset), sorted by axis: the stride of `axis`, in elements, is the
     smallest that fits with `stride % factor == offset`. Without, the array is dense. It is a wish

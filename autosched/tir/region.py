@@ -28,6 +28,7 @@ from autosched.tir.nodes import (
     path_to,
     sites,
 )
+from autosched.tir.scope import SHARED, WARP
 from autosched.tir.size_atoms import Undecided
 
 
@@ -142,8 +143,11 @@ def touched(buffer: Buffer, places: Sequence[Site], inner: Collection[Var]) -> R
 
 def shared_by(scope: str, loops: Sequence[For]) -> list[Var]:
     """Of the loops around a place, those whose iterations have one buffer of this scope together:
-    the threads of a block share what is "shared", whichever of them fills it."""
-    if scope != "shared":
+    the threads of a block share what is in `SHARED`, whichever of them fills it, and those along x
+    what is one of a warp."""
+    if scope == WARP:
+        return [x.var for x in loops if x.thread == "threadIdx.x"]
+    if scope not in SHARED:
         return []
     return [x.var for x in loops if x.thread is not None and not x.thread.startswith("blockIdx")]
 

@@ -30,11 +30,10 @@ from autosched.tir.nodes import (
 )
 from autosched.tir.numbers import Numbers
 from autosched.tir.operations import OPS
+from autosched.tir.scope import SCOPES
 from autosched.tir.shapes import solve, unsolved_message
 from autosched.tir.size import Size
 from autosched.tir.size_atoms import SizeVar
-
-SCOPES = ("global", "local", "shared")
 
 
 def _label(block: Block) -> str:

@@ -17,14 +17,19 @@ def plain_matmul(n: int, m: int, k: int) -> tuple[te.Tensor, te.Tensor, te.Tenso
 
 
 def tiled_matmul(
-    n: int = 64, m: int = 64, k: int = 64, doubled: str = "", padding: int = 0
+    n: int = 64,
+    m: int = 64,
+    k: int = 64,
+    doubled: str = "",
+    padding: int = 0,
+    scope: str = "shared",
 ) -> tuple[PrimFunc, PrimFunc]:
     """(plain, scheduled): blocks of 32 x 32, 2 x 2 virtual threads, 8 x 8 threads, tiles of both
     inputs in shared memory, fetched together in vectors of 4; those of the inputs named in
     `doubled` alternate between two buffers, and rows of these are 8 and `padding` elements long."""
     a, b, c = plain_matmul(n, m, k)
     s = te.create_schedule(c.op)
-    copies = [s.cache_read(x, "shared", [c]) for x in (a, b)]
+    copies = [s.cache_read(x, scope, [c]) for x in (a, b)]
     local = s.cache_write(c, "local")
     ty, tx = (te.thread_axis((0, 8), f"threadIdx.{x}") for x in "yx")
     order = []

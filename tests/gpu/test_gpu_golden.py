@@ -8,6 +8,7 @@ import pytest
 from factored_programs import by_stages
 from gpu_programs import rows_in_one_kernel, tiled_matmul, transposed
 from gpu_run import cuda, opencl, source
+from scope_programs import rows_of_warps
 
 from autosched.sketch.default import default_schedule
 from autosched.tir.nodes import PrimFunc
@@ -21,6 +22,8 @@ def default(name: str, *args: int) -> PrimFunc:
 KERNELS: dict[str, Callable[[], PrimFunc]] = {
     "matmul_tiled": lambda: tiled_matmul()[1],
     "matmul_doubled": lambda: tiled_matmul(doubled="AB")[1],
+    "matmul_dynamic": lambda: tiled_matmul(doubled="AB", scope="shared.dyn")[1],
+    "rows_of_warps": lambda: rows_of_warps(True)[1],
     "transpose_aligned": lambda: transposed(1)[1],
     "softmax_in_one_kernel": lambda: rows_in_one_kernel("softmax", (8, 100), 64)[1],
     "sum_factored": lambda: by_stages(10, 50)[1],

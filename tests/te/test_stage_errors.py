@@ -196,7 +196,7 @@ def _read_by_none(e: Any) -> None:
 
 
 def _bad_scope(e: Any) -> None:
-    e.s.cache_read(e.a, "warp", [e.p])
+    e.s.cache_read(e.a, "wmma", [e.p])
 
 
 def _write_of_an_input(e: Any) -> None:
@@ -346,7 +346,7 @@ MISUSE: dict[Callable[[Any], None], str] = {
     _pragma_value: r"s\[D\].pragma\(x, 'key'\): a step holds numbers, texts",
     _read_by_no_reader: r"s.cache_read\(A, 'local'\): stage D does not read A; P does",
     _read_by_none: r"s.cache_read\(A, 'local'\): expected the operations that shall read",
-    _bad_scope: r"s.cache_read\(A, 'warp'\): .*no scope 'warp'; expected one of global",
+    _bad_scope: r"s.cache_read\(A, 'wmma'\): .*no scope 'wmma'; expected one of global",
     _write_of_an_input: r"s.cache_write\(A\): A is an input",
     _write_after_split: r"s.cache_write\(C, 'local'\): axis k of stage C was split into .* first",
     _write_after_mark: r"s.cache_write\(D, 'local'\): loop x of stage D has its kind .* first",

@@ -28,6 +28,7 @@ from autosched.tir.nodes import (
     map_blocks,
     sites,
 )
+from autosched.tir.scope import SHARED
 from autosched.tir.simplify import substitute_loops
 
 SHORT = 6
@@ -49,7 +50,7 @@ def double_buffers(root: Node) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
         for s in sites(root)
         if int(copies_of(s.block)) > 1
         for a in s.block.writes
-        if a.buffer.scope == "shared"
+        if a.buffer.scope in SHARED
     }
     return _Doubling(marked).node(_one_loop(root, marked), None) if marked else ((root,), ())
 

@@ -58,7 +58,8 @@ class Kernel:
     barriers: dict[int, frozenset[str]] = field(default_factory=dict)
     memories: frozenset[str] = frozenset({"shared", "global"})
     dynamic_bytes: int = 0
-    """Of shared memory that a launch asks for: all of `shared`, where that is too much else."""
+    """Of shared memory that a launch asks for: all of `shared`, where that is too much else, or the
+    program says so."""
     lookback: Lookback | None = None
     """Of one that scans in a single pass: how."""
 

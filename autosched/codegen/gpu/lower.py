@@ -33,11 +33,12 @@ from autosched.codegen.gpu.lookback import (
 from autosched.codegen.gpu.overhang import unguarded
 from autosched.codegen.gpu.reduce import decompose, exchange_bytes
 from autosched.codegen.gpu.scopes import place_buffers
-from autosched.codegen.gpu.threads import thread
+from autosched.codegen.gpu.threads import Threaded, thread
 from autosched.codegen.gpu.virtual import sink_virtual
 from autosched.errors import CodegenError
 from autosched.tir.affine import Affine
-from autosched.tir.nodes import Access, Block, Buffer, Node, PrimFunc, buffers_of, map_blocks
+from autosched.tir.nodes import Access, Block, Buffer, For, Node, PrimFunc, buffers_of, map_blocks
+from autosched.tir.scope import SHARED
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +106,9 @@ def _kernel(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[Kern
     nodes = tuple(x for some, _ in doubled for x in some)
     allocs = (*allocs, *(b for _, around in doubled for b in around))
     threaded = thread(nodes, allocs)
-    kernel = place_buffers(
-        Kernel(name, threaded.body, threaded.axes), threaded.allocs, threaded.own
-    )
-    asked = {b.name for b in threaded.allocs if b.scope == "shared"}
+    kernel, allocs = _of_warps(Kernel(name, threaded.body, threaded.axes), threaded)
+    kernel = place_buffers(kernel, allocs, threaded.own)
+    asked = {b.name for b in threaded.allocs if b.scope in SHARED}
     kernel, own = _spilled(kernel, asked, limits)
     kernel = decompose(unguarded(kernel))
     check_races(kernel)
@@ -119,7 +119,10 @@ def _kernel(func: PrimFunc, root: Node, name: str, limits: Limits) -> tuple[Kern
     kernel = replace(kernel, params=tuple(order))
     exchanged = exchange_bytes(kernel, limits.warp)
     check_limits(kernel, limits, exchanged)
-    if limits.static_bytes is not None and kernel.shared_bytes + exchanged > limits.static_bytes:
+    shared = {b.name for b in kernel.shared}
+    dynamic = any(b.scope == SHARED[1] and b.name in shared for b in threaded.allocs)
+    most = limits.static_bytes
+    if most is not None and (dynamic or kernel.shared_bytes + exchanged > most):
         kernel = replace(kernel, dynamic_bytes=shared_offsets(kernel)[-1])
         check_limits(kernel, limits, exchanged + kernel.dynamic_bytes - kernel.shared_bytes)
     return kernel, own
@@ -135,18 +138,30 @@ def _spilled(kernel: Kernel, asked: set[str], limits: Limits) -> tuple[Kernel, l
         if b.name in asked:
             continue
         axes = [kernel.axes[n] for n in BLOCKS if n in kernel.axes]
-        place = replace(
-            b,
-            shape=(*(x.extent for x in axes), *b.shape),
-            align=tuple((n + len(axes), f, o) for n, f, o in b.align),
-            scope="global",
-        )
-        index = tuple(Affine.of(x.var) for x in axes)
-        body = _moved(kernel.body, b, place, index)
-        left = tuple(x for x in kernel.shared if x is not b)
-        kernel = replace(kernel, body=body, shared=left)
+        kernel, place = _apart(kernel, b, axes, "global")
+        kernel = replace(kernel, shared=tuple(x for x in kernel.shared if x is not b))
         own.append(place)
     return kernel, own
+
+
+def _of_warps(kernel: Kernel, threaded: Threaded) -> tuple[Kernel, tuple[Buffer, ...]]:
+    """`kernel` with a part for each warp of what is one of a warp, and its buffers."""
+    made = {}
+    for b, axes in threaded.warps.items():
+        kernel, made[b] = _apart(kernel, b, axes, b.scope)
+    return kernel, tuple(made.get(b, b) for b in threaded.allocs)
+
+
+def _apart(kernel: Kernel, b: Buffer, axes: Sequence[For], scope: str) -> tuple[Kernel, Buffer]:
+    """`kernel` with a buffer that has a part for each iteration of the `axes`, and that buffer."""
+    place = replace(
+        b,
+        shape=(*(x.extent for x in axes), *b.shape),
+        align=tuple((n + len(axes), f, o) for n, f, o in b.align),
+        scope=scope,
+    )
+    index = tuple(Affine.of(x.var) for x in axes)
+    return replace(kernel, body=_moved(kernel.body, b, place, index)), place
 
 
 def _moved(

@@ -1,9 +1,9 @@
 """Where the intermediates of a kernel live: in a thread, in a block's shared memory, or outside.
 
-What is declared "local" or "shared" is that. Any other buffer that a kernel has for itself is local
-if every thread reads only what it wrote, else shared. A local array holds what one thread touches:
-it is shrunk to that region, which begins at a form of the thread, and to every n-th element where
-only these are touched.
+What is declared "local", "shared" or "shared.dyn" is that. Any other buffer that a kernel has for
+itself, those of a warp among them, is local if every thread reads only what it wrote, else shared.
+A local array holds what one thread touches: it is shrunk to that region, which begins at a form of
+the thread, and to every n-th element where only these are touched.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from autosched.errors import CodegenError
 from autosched.tir.affine import Affine
 from autosched.tir.nodes import Access, Block, Buffer, Site, map_blocks
 from autosched.tir.region import Region, touched
+from autosched.tir.scope import SHARED
 from autosched.tir.touch import touches_of
 
 
@@ -49,7 +50,7 @@ def place_buffers(
                 f"{b.name} is local, but {private}; give it the scope 'shared', or bind the loops "
                 "around both blocks alike"
             )
-        if b.scope == "shared" or private is not None:
+        if b.scope in SHARED or private is not None:
             moved[b] = _Moved(replace(b, scope="shared"), None)
         else:
             moved[b] = _local(kernel, b, users)

@@ -21,6 +21,7 @@ from autosched.errors import CodegenError
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Expr, Var, walk
 from autosched.tir.nodes import Block, Buffer, For, Node, Predicate, chained
+from autosched.tir.scope import SHARED, WARP
 from autosched.tir.simplify import substitute_loops
 
 NAMES = {
@@ -37,13 +38,15 @@ NAMES = {
 @dataclass(frozen=True, eq=False)
 class Threaded:
     """A nest without its bound loops: `axes` by name, and the buffers that lived in its loops.
-    Each thread has those in `own` for itself, since they lived inside all loops bound to threads.
+    Each thread has those in `own` for itself, since they lived inside all loops bound to threads;
+    each warp those in `warps`, with the axes that tell warps apart.
     """
 
     body: tuple[Node, ...]
     axes: dict[str, For]
     allocs: tuple[Buffer, ...]
     own: frozenset[Buffer]
+    warps: dict[Buffer, tuple[For, ...]]
 
 
 def thread(nodes: Sequence[Node], around: Sequence[Buffer] = ()) -> Threaded:
@@ -64,9 +67,10 @@ def thread(nodes: Sequence[Node], around: Sequence[Buffer] = ()) -> Threaded:
     values = {v: form for chain in chains for v, form in _digits(chain, axes).items()}
     own_or_local = {b for b in allocs if b.scope == "local"} | own
     ends = {x.var: _extent(chain) for chain in chains for x in chain}
-    run = _Threads(axes, own_or_local, set(allocs), values, ends)
+    warps = _warps(nodes, axes)
+    run = _Threads(axes, own_or_local, set(allocs), warps, values, ends)
     body = tuple(x for n in nodes for x in run.node(without_allocs(n), _Place()))
-    return Threaded(body, axes, allocs, frozenset(own))
+    return Threaded(body, axes, allocs, frozenset(own), warps)
 
 
 def _own(nodes: Sequence[Node], axes: Mapping[str, For]) -> set[Buffer]:
@@ -85,13 +89,30 @@ def _own(nodes: Sequence[Node], axes: Mapping[str, For]) -> set[Buffer]:
             assert node.thread is not None
             around = (*around, node.thread)
         if threads <= set(around):
-            inside.update(b for b in node.allocs if b.scope != "shared")
+            inside.update(b for b in node.allocs if b.scope not in (*SHARED, WARP))
         for child in node.body:
             visit(child, around)
 
     for node in nodes:
         visit(node, ())
     return inside - shared_out
+
+
+def _warps(nodes: Sequence[Node], axes: Mapping[str, For]) -> dict[Buffer, tuple[For, ...]]:
+    """Buffers that are one of a warp, and the axes y and z of the loops they live in."""
+    found: dict[Buffer, tuple[For, ...]] = {}
+
+    def visit(node: Node, around: tuple[str, ...]) -> None:
+        if isinstance(node, For):
+            around = (*around, node.thread or "")
+            mine = tuple(axes[n] for n in THREADS[1:] if n in axes and n in around)
+            found.update((b, mine) for b in node.allocs if b.scope == WARP)
+            for child in node.body:
+                visit(child, around)
+
+    for node in nodes:
+        visit(node, ())
+    return found
 
 
 def check_homes(nodes: Sequence[Node], around: Sequence[Buffer]) -> None:
@@ -179,11 +200,12 @@ class _Threads:
         axes: dict[str, For],
         private: set[Buffer],
         inside: set[Buffer],
+        warps: Mapping[Buffer, Sequence[For]],
         bound: Mapping[Var, Affine],
         ends: Mapping[Var, int],
     ) -> None:
         self.axes, self.private, self.inside = axes, private, inside
-        self.bound, self.ends = bound, ends
+        self.warps, self.bound, self.ends = warps, bound, ends
 
     def node(self, node: Node, place: _Place) -> tuple[Node, ...]:
         """The nodes in place of `node`."""
@@ -222,18 +244,22 @@ class _Threads:
                     f"the outer one, {v.name}; threads share out only work that is the same in "
                     "each iteration of it"
                 )
-        private = all(a.buffer in self.private for a in block.writes)
-        kept = all(a.buffer in self.inside for a in block.writes)
         block = substitute_loops(block, place.values)
         used = variables(block)
         part = []
         for name, axis in self.axes.items():
             count = place.threads.get(name, int(axis.extent))
-            if axis.var not in used and not (kept if name in BLOCKS else private):
+            if axis.var not in used and not all(self.has(axis, a.buffer) for a in block.writes):
                 count = 1
             if count < int(axis.extent):
                 part.append(Predicate(Affine.of(axis.var), count))
         return replace(block, predicates=(*block.predicates, *part))
+
+    def has(self, axis: For, b: Buffer) -> bool:
+        """Whether there is such a buffer for each thread, or block, of an axis."""
+        if axis.thread in BLOCKS:
+            return b in self.inside
+        return b in self.private or axis in self.warps.get(b, ())
 
 
 def variables(block: Block) -> set[Var]:

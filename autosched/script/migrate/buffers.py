@@ -198,8 +198,6 @@ class Buffers:
         found = given.value if isinstance(given, ast.Constant) else None
         if not isinstance(found, str) or found not in SCOPES:
             raise self.state.error(given, f"scope {ast.unparse(given)} has no counterpart here")
-        if SCOPES[found] not in (found, "global"):
-            self.state.note(node, f"scope {found!r} is {SCOPES[found]!r} here")
         return SCOPES[found]
 
     def allocate(self, array: Array, scope: str, context: Context) -> Array:

@@ -52,10 +52,9 @@ OPAQUE = (
 """How the names of calls begin of which nothing says what they read and write."""
 SCOPES = {
     "": "global", "global": "global", "local": "local", "shared": "shared",
-    "shared.dyn": "shared", "warp": "local",
+    "shared.dyn": "shared.dyn", "warp": "warp",
 }  # fmt: skip
-"""Scopes of buffers. One of a warp is a thread's here: what a thread writes, it reads itself, or
-the program is refused."""
+"""Scopes of buffers."""
 MATCH_IGNORED = ("align", "offset_factor", "elem_offset", "buffer_type", "axis_separators", "name")
 """Arguments of T.match_buffer, T.Buffer and T.alloc_buffer that have no bearing on a dense array,
 when they are constants."""

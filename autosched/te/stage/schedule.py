@@ -194,8 +194,8 @@ class StageSchedule:
     def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
         """Let `readers` (operations or tensors, or one of them) read a tensor through a copy.
 
-        Returns the copy, to be computed at a loop of its readers. `scope`: "global", "local" or
-        "shared". Raises ScheduleError if a reader does not read the tensor.
+        Returns the copy, to be computed at a loop of its readers. `scope`: "global", "local",
+        "shared", "shared.dyn" or "warp". Raises ScheduleError if a reader does not read the tensor.
         """
         source = self._stage(tensor, "cache_read")
         what = f"s.cache_read({tensor.name}, {shown(scope)})"
@@ -216,7 +216,7 @@ class StageSchedule:
                 raise ScheduleError(
                     f"{what}: stage {s.name} does not read {tensor.name}; {have} does"
                 )
-        name = self._fresh(f"{tensor.name}_{scope}")
+        name = self._fresh(_cached(tensor.name, scope))
         copy = Stage(self, name, dataflow.copy_of(tensor, name))
         self._add(copy, min(self.stages.index(s) for s in stages))
         made = Tensor(name, tensor.shape, tensor.dtype, copy.op)
@@ -256,7 +256,7 @@ class StageSchedule:
                 "of them once, s.cache_write([X, Y], scope)"
             )
         stage.require_untouched(what)
-        name = self._fresh(f"{op.name if op.num_outputs > 1 else listed}_{scope}")
+        name = self._fresh(_cached(op.name if op.num_outputs > 1 else listed, scope))
         cache = Stage(self, name, dataflow.moved(op, name))
         self._add(cache, self.stages.index(stage))
         made = [self.tensor(cache.op, n) for n in range(op.num_outputs)]
@@ -357,6 +357,11 @@ class StageSchedule:
                 f"s.{method}({stage.name}): {stage.name} is an extern, which runs as it is written"
             )
         return stage
+
+
+def _cached(name: str, scope: str) -> str:
+    """What a copy of `name` in a scope is called."""
+    return f"{name}_{scope.replace('.', '_')}"
 
 
 def create_schedule(

@@ -16,7 +16,7 @@ from autosched.te.stage.nest import Nest, names, root_axes
 from autosched.te.stage.thread import FirstThread, ThreadAxis
 from autosched.te.tensor import IterVar, Operation, PlaceholderOp, ScanOp
 from autosched.tir.intrin import TensorIntrin
-from autosched.tir.verify_form import SCOPES
+from autosched.tir.scope import SCOPES
 
 if TYPE_CHECKING:
     from autosched.te.stage.schedule import StageSchedule
@@ -209,7 +209,8 @@ class Stage:
         self.attach, self.inlined, self.rolls = None, False, False
 
     def set_scope(self, scope: str) -> None:
-        """Say where the result lives: "global", "local" (one a thread) or "shared"."""
+        """Say where the result lives: "global", "local" (one a thread), "shared" or "shared.dyn"
+        (one a block of threads), or "warp" (one of the threads along threadIdx.x)."""
         self._movable("set_scope")
         self.scope = check_scope(scope, f"s[{self.name}].set_scope")
 
