@@ -82,12 +82,22 @@ def test_products_that_stay_in_float32(changed):
     assert products_of(heads(**changed)) == 0
 
 
+FORMS = ("plain", "guarded", "quotient", "shares", "constant", "selected", *MASKS)
+SIZES = ((37, 101, True), (64, 96, True), (37, 96, True), (37, 101, False))
+
+
 @pytest.mark.parametrize(
-    ("rows", "columns", "whole_rows"),
-    [(64, 96, True), (37, 101, True), (37, 96, True), (37, 101, False)],
-)
-@pytest.mark.parametrize(
-    "form", ["plain", "guarded", "quotient", "shares", "constant", "selected", *MASKS], ids=str
+    ("form", "rows", "columns", "whole_rows"),
+    [
+        # Each form where both rows and columns are filled up, two of them at all sizes.
+        pytest.param(
+            form,
+            *size,
+            marks=() if size == SIZES[0] or form in ("plain", "mask") else pytest.mark.long,
+        )
+        for form in FORMS
+        for size in SIZES
+    ],
 )
 def test_sizes_are_filled_up(rng, form, rows, columns, whole_rows):
     """With what changes no result: rows without any score left are no numbers in both."""
