@@ -53,17 +53,6 @@ class Correction:
             found[part] += kernel(features[part], self.points) @ self.weights
         return found
 
-    def doubts(self, features: Matrix) -> Vector:
-        """Standard deviation of the excess, shape (N,)."""
-        found = np.zeros(len(features))
-        for low in range(0, len(features), PIECE):
-            rows = features[low : low + PIECE]
-            shared = kernel(rows, self.points)
-            own = LOCAL**2 + LINEAR**2 * (rows * rows).sum(axis=1)
-            known = ((shared @ self.precision) * shared).sum(axis=1)
-            found[low : low + PIECE] = np.sqrt(np.maximum(own - known, 0.0))
-        return found
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """All that it holds, by names of its own."""
         return {
@@ -83,6 +72,42 @@ class Correction:
             )
         offset = float(data["correction_offset"])
         return Correction(points, weights, offset, _precision(points))
+
+
+class Expected:
+    """How far the scores of candidates with `features` (N, features) may be off: the standard
+    deviations of the process, which fall with each candidate that is going to be measured, since
+    they depend on where it is and not on what will be found (GP-BUCB: Desautels, Krause and
+    Burdick, JMLR 2014). Without a correction nothing has been measured yet."""
+
+    def __init__(self, features: Matrix, correction: Correction | None) -> None:
+        points = features[:0] if correction is None else correction.points
+        self._features = features
+        self._precision = np.zeros((0, 0)) if correction is None else correction.precision
+        self._shared = np.zeros((len(features), len(points)))
+        self._variance = LOCAL**2 + LINEAR**2 * (features * features).sum(axis=1)
+        for low in range(0, len(features), PIECE):
+            part = slice(low, low + PIECE)
+            shared = kernel(features[part], points)
+            self._shared[part] = shared
+            self._variance[part] -= ((shared @ self._precision) * shared).sum(axis=1)
+        self._explained: list[Vector] = []
+
+    @property
+    def deviations(self) -> Vector:
+        """Shape (N,)."""
+        found: Vector = np.sqrt(np.maximum(self._variance, 0.0))
+        return found
+
+    def expect(self, row: int) -> None:
+        """Take the measurement of a candidate into account that is not known yet."""
+        found = kernel(self._features, self._features[row : row + 1])[:, 0]
+        found = found - self._shared @ (self._precision @ self._shared[row])
+        for explained in self._explained:
+            found = found - explained[row] * explained
+        found = found / np.sqrt(max(float(found[row]), 0.0) + NOISE**2)
+        self._explained.append(found)
+        self._variance = self._variance - found * found
 
 
 def kernel(a: Matrix, b: Matrix) -> Matrix:

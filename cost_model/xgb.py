@@ -40,7 +40,7 @@ from autosched.search.model import HasSpace, Scores, Seconds, check_asked
 from autosched.sketch.space import Population, Space
 from autosched.tir.affine import IntArray
 from cost_model.boosting import Boosting, Forest, held_out_of, telling
-from cost_model.correction import Correction, fit_correction
+from cost_model.correction import Correction, Expected, fit_correction
 from cost_model.dataset import Dataset, Floats, log_share
 from cost_model.evaluation import RAW, evaluator_of, summary
 from cost_model.features import NAMES, WIDTH
@@ -107,22 +107,16 @@ class BoostedModel:
             scores[rows] = found
         return scores
 
-    def doubts(self, task: HasSpace, population: Population) -> Scores:
-        """float32 (N,): how far scores may be off, the standard deviation of the Gaussian process;
-        0 before anything of the task was learned. Raises AutoschedError as `predict` does."""
+    def doubts(self, task: HasSpace, population: Population) -> Expected:
+        """How far scores may be off, by the Gaussian process. Raises AutoschedError as `predict`
+        does."""
         check_asked(task, population)
-        correction = self._correction
-        doubts = np.zeros(len(population), dtype=np.float32)
-        if correction is None:
-            return doubts
-
-        def doubt(_: Part, __: Floats, features: Floats) -> Floats:
-            _check_fitted(correction, task.space, features)
-            return correction.doubts(features)
-
-        for rows, found in self._looked(task, population, doubt):
-            doubts[rows] = found
-        return doubts
+        features = np.zeros((len(population), _width(task.space)))
+        if self._correction is not None:
+            _check_fitted(self._correction, task.space, features)
+        for rows, found in self._looked(task, population, lambda _, __, table: table):
+            features[rows] = found
+        return Expected(features, self._correction)
 
     def _looked(
         self,

@@ -119,12 +119,23 @@ _SHARES = ("crossover", "structural", "fresh", "eps_greedy", "untried", "crowd",
 
 @dataclass(frozen=True)
 class Pool:
-    """Distinct legal candidates that a round is chosen from, best first: their scores, and how far
-    these may be off."""
+    """Distinct legal candidates that a round is chosen from, best first, and their scores."""
 
     candidates: Population
     scores: Scores
-    doubts: Scores
+
+    @staticmethod
+    def of(population: Population, scores: Scores) -> Pool:
+        """Those that are legal."""
+        order = np.argsort(-scores, kind="stable")
+        order = order[np.isfinite(scores[order])]
+        return Pool(population.take(order), scores[order])
+
+    def without(self, taken: set[bytes]) -> Pool:
+        """The others."""
+        keys = self.candidates.keys()
+        free = np.array([n for n, k in enumerate(keys) if k not in taken], dtype=np.int64)
+        return Pool(self.candidates.take(free), self.scores[free])
 
 
 _log = logging.getLogger(__name__)
@@ -184,10 +195,11 @@ class EvolutionarySearch:
         measured = self.space.population([(h.variant, dict(h.values)) for h in seen])
         taken = {k for k, h in zip(measured.keys(), seen, strict=True) if h.here}
         tried = measured.variant[[h.status not in UNTOLD for h in seen]]
+        pending = measured.take(np.zeros(0, np.int64))
         if round >= 1:
-            before = self._proposed(round - 1, history)
-            taken |= set(before.keys())
-            tried = np.union1d(tried, before.variant)
+            pending = self._proposed(round - 1, history)
+            taken |= set(pending.keys())
+            tried = np.union1d(tried, pending.variant)
         seconds = np.array(
             [h.seconds if h.status == "ok" else np.inf for h in seen], dtype=np.float64
         )
@@ -207,7 +219,9 @@ class EvolutionarySearch:
             _log.warning("%s", self.why_none)
         late = round * self.params.round_size >= self.params.untried_until
         tried = np.arange(len(self.space.variants)) if late else tried
-        found = self._choose(pool, taken, set(close.keys()), tried, rng)
+        pool = pool.without(taken)
+        hopes = Hopes(self.space, model, pool, pending, self.params)
+        found = self._choose(pool, hopes, set(close.keys()), tried, rng)
         abroad = measured.take(_best_abroad(seen, seconds))
         if not set(abroad.keys()) <= taken | set(found.keys()):
             # Whatever the model thinks of it: the best known elsewhere is a bar for what is here.
@@ -236,7 +250,7 @@ class EvolutionarySearch:
     ) -> Pool:
         """The whole space if it is small, else what evolved."""
         if self._whole is not None:
-            return self._sorted(self._whole, model.predict(self.space, self._whole), model)
+            return Pool.of(self._whole, model.predict(self.space, self._whole))
         p = self.params
         parents = self._parents(measured, seconds)
         current = self._first(parents, close, rng)
@@ -251,18 +265,7 @@ class EvolutionarySearch:
         everything = Population.concat([a for a, _ in archive])
         scores = np.concatenate([s for _, s in archive])
         first = everything.unique()
-        return self._sorted(everything.take(first), scores[first], model)
-
-    def _sorted(self, population: Population, scores: Scores, model: CheckedModel) -> Pool:
-        """Best first. Only of the best is asked how far their scores may be off."""
-        order = np.argsort(-scores, kind="stable")
-        order = order[np.isfinite(scores[order])]
-        rank = _rank_within(population.variant[order])
-        asked = np.flatnonzero(rank < self.params.doubted_each)
-        asked = np.union1d(np.arange(min(self.params.doubted, len(order))), asked)
-        doubts = np.zeros(len(order), dtype=np.float32)
-        doubts[asked] = model.doubts(self.space, population.take(order[asked]))
-        return Pool(population.take(order), scores[order], doubts)
+        return Pool.of(everything.take(first), scores[first])
 
     def _parents(self, measured: Population, seconds: Seconds) -> Population:
         order = np.argsort(seconds, kind="stable")[: self.params.measured_parents]
@@ -332,7 +335,7 @@ class EvolutionarySearch:
     def _choose(
         self,
         pool: Pool,
-        taken: set[bytes],
+        hopes: Hopes,
         close: set[bytes],
         tried: IntArray,
         rng: np.random.Generator,
@@ -342,40 +345,68 @@ class EvolutionarySearch:
         best measured, or any. The second and the third leave room for other kinds.
 
         A model that has seen nothing of a structure may be wrong about all of it."""
-        p, size = self.params, self.params.round_size
-        keys = pool.candidates.keys()
-        free = np.array([n for n, k in enumerate(keys) if k not in taken], dtype=np.int64)
-        kinds = [self._kind(pool.candidates, k) for k in free.tolist()]
-        limit = max(1, int(size * p.crowd))
-        hopes = pool.scores[free] + p.optimism * pool.doubts[free]
-        by_score = list(range(len(free)))
-        by_hope = np.argsort(-hopes, kind="stable").tolist()
-        near = [n for n, k in enumerate(free.tolist()) if keys[k] in close]
-        variants, first = np.unique(pool.candidates.variant[free], return_index=True)
+        p, free = self.params, len(pool.candidates)
+        kinds = [self._kind(pool.candidates, k) for k in range(free)]
+        limit = max(1, int(p.round_size * p.crowd))
+        by_score = list(range(free))
+        near = [n for n, k in enumerate(pool.candidates.keys()) if k in close]
+        variants, first = np.unique(pool.candidates.variant, return_index=True)
         firsts = np.sort(first[~np.isin(variants, tried)]).tolist()
         used: dict[int, None] = {}
         crowd: Counter[bytes] = Counter()
-        for slot, (kind, place) in enumerate(rng.random((min(size, len(free)), 2)).tolist()):
+        for slot, (kind, place) in enumerate(rng.random((min(p.round_size, free), 2)).tolist()):
             waiting = [n for n in firsts if n not in used]
             if waiting and int((slot + 1) * p.untried) > int(slot * p.untried):
                 left = waiting
             elif kind < p.eps_greedy:
-                start = int(place * len(free))
+                start = int(place * free)
                 left = [n for n in chain(by_score[start:], by_score[:start]) if n not in used]
             elif kind < p.eps_greedy + p.near and not used.keys() >= set(near):
                 left = [n for n in near if n not in used]
             else:
-                order = by_hope if kind >= 1.0 - p.explore else by_score
+                order = hopes.order() if kind >= 1.0 - p.explore else by_score
                 left = [n for n in order if n not in used]
                 left = [n for n in left if crowd[kinds[n]] < limit] or left
             pick = left[0]
             used[pick] = None
             crowd[kinds[pick]] += 1
-        return pool.candidates.take(free[list(used)])
+            hopes.expect(pick)
+        return pool.candidates.take(np.array(list(used), dtype=np.int64))
 
     def _kind(self, pool: Population, row: int) -> bytes:
         inner: bytes = pool.values[row, self._inner].tobytes()
         return inner + int(pool.variant[row]).to_bytes(8, "little")
+
+
+class Hopes:
+    """What the candidates of a pool may turn out to be: their scores and so many standard
+    deviations, of the best only. What is `pending` counts as measured, and so does what is going to
+    be: its like is in less doubt, so that a round's candidates tell of different things."""
+
+    def __init__(
+        self, space: Space, model: CheckedModel, pool: Pool, pending: Population, p: SearchParams
+    ) -> None:
+        self._scores, self._optimism = pool.scores, p.optimism
+        rank = _rank_within(pool.candidates.variant)
+        asked = np.flatnonzero(rank < p.doubted_each)
+        self._asked = np.union1d(np.arange(min(p.doubted, len(rank))), asked)
+        both = Population.concat([pool.candidates.take(self._asked), pending])
+        self._doubts = model.doubts(space, both)
+        for row in range(len(self._asked), len(both)):
+            self._doubts.expect(row)
+
+    def expect(self, row: int) -> None:
+        """One of the pool is going to be measured."""
+        place = int(np.searchsorted(self._asked, row))
+        if self._asked[place : place + 1].tolist() == [row]:
+            self._doubts.expect(place)
+
+    def order(self) -> list[int]:
+        """Rows of the pool, the most hopeful first."""
+        found = self._scores.astype(np.float64)
+        found[self._asked] += self._optimism * self._doubts.deviations[: len(self._asked)]
+        order: list[int] = np.argsort(-found, kind="stable").tolist()
+        return order
 
 
 def _best_abroad(seen: Sequence[Measured], seconds: Seconds) -> IntArray:

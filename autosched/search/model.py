@@ -43,12 +43,35 @@ class CostModel(Protocol):
         ...
 
 
+class Doubts(Protocol):
+    """How far the scores of N candidates may be off."""
+
+    @property
+    def deviations(self) -> Seconds:
+        """Standard deviations of the scores, float64 (N,), 0 or more."""
+        ...
+
+    def expect(self, row: int) -> None:
+        """One of them is going to be measured: so much less will be in doubt of what is like it."""
+        ...
+
+
+class NoDoubts:
+    """What a model that does not know says of N scores."""
+
+    def __init__(self, n: int) -> None:
+        self.deviations = np.zeros(n)
+
+    def expect(self, row: int) -> None:
+        """It changes nothing."""
+
+
 @runtime_checkable
 class Estimator(Protocol):
     """A cost model that also knows how far its scores may be off."""
 
-    def doubts(self, task: HasSpace, population: Population) -> Scores:
-        """Standard deviations of the scores, float32 (N,), 0 or more."""
+    def doubts(self, task: HasSpace, population: Population) -> Doubts:
+        """What is in doubt of the candidates, before any of them is going to be measured."""
         ...
 
 
@@ -68,12 +91,19 @@ class CheckedModel:
         """The model's scores, of a floating type; a list of them will do."""
         return self._scores(lambda: self.model.predict(task, population), "predict", population)
 
-    def doubts(self, task: HasSpace, population: Population) -> Scores:
+    def doubts(self, task: HasSpace, population: Population) -> Doubts:
         """How far the scores may be off: 0 of a model that does not know."""
+        found: list[Doubts] = []
         model = self.model
         if not isinstance(model, Estimator):
-            return np.zeros(len(population), dtype=np.float32)
-        return self._scores(lambda: model.doubts(task, population), "doubts", population)
+            return NoDoubts(len(population))
+
+        def ask() -> Seconds:
+            found.append(model.doubts(task, population))
+            return found[0].deviations
+
+        self._scores(ask, "doubts", population)
+        return found[0]
 
     def _scores(self, ask: Callable[[], Any], what: str, population: Population) -> Scores:
         n, source = len(population), f"{what} of the cost model {self.name}"

@@ -234,9 +234,32 @@ def test_what_is_learned_of_a_choice_holds_for_all_that_have_it() -> None:
     legal = np.isfinite(shift)
     slower, same = (shift[legal & (packed[rest.variant] == p)] for p in (True, False))
     assert np.median(slower) < np.median(same) - 0.3
-    doubts = fitted.doubts(conv, rest)
+    doubts = fitted.doubts(conv, rest).deviations
     other = np.array(["weight.thread" in v.name for v in conv.variants])[rest.variant]
     assert np.median(doubts[legal & packed[rest.variant]]) < np.median(doubts[legal & other])
+
+
+@pytest.mark.parametrize("told", [0, 1, 9])
+def test_what_is_expected_leaves_the_doubt_that_measuring_it_would(
+    told: int, space: Space, population: Population
+) -> None:
+    """Whatever time is measured: deviations depend on where measurements are."""
+    rng = np.random.default_rng(told)
+    rows = rng.choice(len(population), told + 5, replace=False)
+    rest = population.take(rng.choice(len(population), 200, replace=False))
+    seconds = rng.uniform(1e-4, 1e-3, len(rows))
+    model = BoostedModel()
+    if told:
+        model = model.fit(space, population.take(rows[:told]), seconds[:told])
+    expected = model.doubts(space, Population.concat([rest, population.take(rows[told:])]))
+    before = expected.deviations[:200]
+    for row in range(200, 205):
+        expected.expect(row)
+    after = expected.deviations[:200]
+    measured = model.fit(space, population.take(rows), seconds).doubts(space, rest)
+    np.testing.assert_allclose(after, measured.deviations, rtol=1e-4, atol=1e-5)
+    assert (after <= before).all()
+    assert after.mean() < 0.99 * before.mean()
 
 
 def test_a_model_fitted_to_one_task_says_so_when_asked_of_another(

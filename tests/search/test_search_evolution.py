@@ -13,10 +13,11 @@ import pytest
 from autosched.errors import TuningError
 from autosched.search.evaluate import legal
 from autosched.search.evolution import EvolutionarySearch, Measured, SearchParams
-from autosched.search.model import CostModel
+from autosched.search.model import CostModel, Scores
 from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Candidate, Population, Space
 from autosched.target import Target
+from autosched.tir.affine import IntArray
 from autosched.workloads import prim_func_of
 from cost_model.random import RandomModel
 from cost_model.xgb import BoostedModel
@@ -108,6 +109,38 @@ def test_the_first_rounds_try_every_structure() -> None:
         known |= set(found)
     few = replace(PARAMS, untried=0.0, eps_greedy=0.0)
     assert len(set().union(*tried(few, 2))) < 8
+
+
+class DoubtsOfVariants:
+    """Each variant is in doubt until one of it is going to be measured."""
+
+    def __init__(self, variant: IntArray) -> None:
+        self.variant = variant
+        self.deviations = np.ones(len(variant))
+
+    def expect(self, row: int) -> None:
+        self.deviations[self.variant == self.variant[row]] = 0.0
+
+
+class DoubtfulModel(RandomModel):
+    """Knows nothing of any candidate, and says so."""
+
+    def predict(self, task: Any, population: Population) -> Scores:
+        return np.zeros(len(population), np.float32)
+
+    def fit(self, task: Any, population: Population, seconds: Any) -> CostModel:
+        return self
+
+    def doubts(self, task: Any, population: Population) -> DoubtsOfVariants:
+        return DoubtsOfVariants(population.variant)
+
+
+def test_candidates_of_a_round_and_of_the_one_before_tell_of_different_things() -> None:
+    conv = generate_space(prim_func_of("conv2d", (7, 7, 64, 64, 3, 1, 1)), TARGET)
+    params = replace(PARAMS, untried=0.0, eps_greedy=0.0, near=0.0, explore=1.0, round_size=4)
+    search = EvolutionarySearch(conv, DoubtfulModel(), 0, params)
+    rounds = [search.propose(r, 4, []) for r in range(2)]
+    assert len({variant for proposed in rounds for variant, _ in proposed}) == 8
 
 
 def test_a_long_run_goes_on_without_making_its_rounds_again(
@@ -239,7 +272,7 @@ def test_the_best_predicted_matmuls_have_winning_tiles_and_packed_panels(
     big = generate_space(prim_func_of("matmul_add", (1024, 1024, 1024)), TARGET)
     model = BoostedModel(pretrained=pretrained)
     search = EvolutionarySearch(
-        big, model, 0, SearchParams(round_size=16, eps_greedy=0.0, untried=0.0)
+        big, model, 0, SearchParams(round_size=16, eps_greedy=0.0, untried=0.0, explore=0.0)
     )
     for variant, values in search.propose(0, 16, []):
         vectors = -(-values["matmul.vj.3"] // 16)
@@ -252,7 +285,10 @@ def test_the_best_predicted_matmuls_have_winning_tiles_and_packed_panels(
 def test_the_best_predicted_convolutions_have_winning_tiles() -> None:
     conv = generate_space(prim_func_of("conv2d", (56, 56, 64, 64, 3, 1, 1)), TARGET)
     search = EvolutionarySearch(
-        conv, BoostedModel(), 0, SearchParams(round_size=16, eps_greedy=0.0, untried=0.0)
+        conv,
+        BoostedModel(),
+        0,
+        SearchParams(round_size=16, eps_greedy=0.0, untried=0.0, explore=0.0),
     )
     for _, values in search.propose(0, 16, []):
         vectors = -(-values["conv2d.vco.3"] // 16)

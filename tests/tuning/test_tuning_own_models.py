@@ -12,6 +12,7 @@ from tuning_doubles import FakePool
 
 import autosched as at
 from autosched.errors import TuningError
+from autosched.search.model import NoDoubts
 
 
 class OwnModel:
@@ -112,3 +113,12 @@ def test_a_model_that_wants_nothing_built_is_named(
     with caplog.at_level(logging.WARNING):
         assert tune(task, OwnModel(lambda n: np.full(n, -np.inf))) <= 1  # the baseline
     assert "the cost model OwnModel gives minus infinity to every candidate" in caplog.text
+
+
+def test_doubts_that_are_not_one_a_candidate_are_refused(task: at.SearchTask) -> None:
+    class Doubtful(OwnModel):
+        def doubts(self, task: Any, population: Any) -> NoDoubts:
+            return NoDoubts(len(population) + 1)
+
+    with pytest.raises(TuningError, match=r"doubts of the cost model Doubtful returned the shape"):
+        tune(task, Doubtful(lambda n: np.zeros(n)))
