@@ -137,7 +137,8 @@ class IRModule:
         found: Any = None
         for kind in (self.functions, self.graphs, self.routines) if known else ():
             found = kind.get(name, found)
-        if found is None and name == "main" and len(self.functions) == len(list(self)) == 1:
+        alone = len(self.functions) == len(list(self)) == 1
+        if found is None and known and name == "main" and alone:
             return self.main
         if found is None:
             have = ", ".join(self) or "none"

@@ -33,8 +33,8 @@ NOT_CALLED = {
     "ops.Operator", "te.StageSchedule", "ops.OPERATORS", "TensorIntrin",
     "IRModule.script", "PrimFunc.script",
     # Without arguments.
-    "Schedule.copy", "Schedule.show", "Schedule.get_blocks", "IRModule.main", "Trace.to_json",
-    "Trace.decisions",
+    "Schedule.copy", "Schedule.show", "IRModule.show", "Trace.show", "Schedule.get_blocks",
+    "IRModule.main", "Trace.to_json", "Trace.decisions",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from autosched import te
 from autosched.schedule import Schedule
 from autosched.tir import interp
 from autosched.tir.equal import same_func
-from autosched.tir.nodes import PrimFunc, inputs_of, outputs_of
+from autosched.tir.nodes import PrimFunc, inputs_of, loops_of, outputs_of
 from autosched.tir.verify import verify
 
 
@@ -61,3 +61,19 @@ def test_trace_of_a_replay_is_a_schedule_of_the_plain_program(make: Callable[[],
     again = Schedule(te.create_prim_func(list(case.args)))
     names["apply"](again)
     assert same_func(again.func, sch.func)
+
+
+def test_a_loop_takes_pragmas_after_its_kind() -> None:
+    """As tutorials of the predecessor have it: parallel, then pragma."""
+    a = te.placeholder((8, 8), name="A")
+    b = te.compute((8, 8), lambda i, j: a[i, j] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    outer, inner = s[b].split(b.op.axis[0], factor=4)
+    s[b].parallel(outer)
+    s[b].pragma(outer, "auto_unroll_max_step", 16)
+    s[b].unroll(inner)
+    s[b].pragma(inner, "parallel_stride_pattern")
+    func = s.replay([a, b]).func
+    loops = {x.var.name: x for x in loops_of(func)}
+    assert [x.kind for x in loops.values()][:2] == ["parallel", "unrolled"]
+    assert all(x.annotations for x in list(loops.values())[:2])

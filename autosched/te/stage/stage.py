@@ -159,6 +159,7 @@ class Stage:
 
     def pragma(self, axis: IterVar, key: str, value: Any = None) -> None:
         """Attach a key and a value (True where left out) to a loop, as `Schedule.annotate` does.
+        The loop may be parallel, vectorized or unrolled already.
 
         Keys that this compiler has no use for, such as TVM's "auto_unroll_max_step", are kept as
         hints, "auto_scheduler_auto_unroll_max_step".
@@ -170,8 +171,10 @@ class Stage:
             as_data(value)
         except ScheduleError as e:
             raise ScheduleError(f"s[{self.name}].pragma({_name(axis)}, {key!r}): {e}") from e
+        mark = self.marks.get(axis) if isinstance(axis, IterVar) else None
+        tensorized = mark is not None and mark.intrin is not None  # then there is no such loop
         self.pragmas.append(
-            (self._leaf(axis, what, plain=True), str(key), True if value is None else value)
+            (self._leaf(axis, what, plain=tensorized), str(key), True if value is None else value)
         )
 
     # Where it is computed
