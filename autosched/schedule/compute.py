@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autosched.schedule.across import before_opaque
 from autosched.schedule.check import bare_axes, loop_vars, names, refuse, require, required, show
 from autosched.schedule.conflicts import check_complete_inputs
 from autosched.schedule.kinds import check_kinds
@@ -129,8 +128,8 @@ def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Sit
             if reader.block is block:
                 refuse(
                     f"{what}: {block.name} reads what it wrote of {buffer.name} in earlier steps, "
-                    "so it stays one nest before its consumers; reverse_compute_at moves a consumer "
-                    "into its loops",
+                    "so it stays before its consumers; reverse_compute_at moves a consumer into "
+                    "those of its loops that are around its steps",
                     block,
                 )
             if all(n.var is not loop for n in reader.loops):
@@ -148,14 +147,13 @@ def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Sit
 def check_inputs(func: PrimFunc, site: Site, what: str) -> None:
     """No block after this one overwrites what it reads, which is complete."""
     check_complete_inputs(func, site, what)
-    order = list(sites(func))
-    here = next(n for n, s in enumerate(order) if s.block is site.block)
-    late = {id(s.block) for s in (site, *before_opaque(order[here + 1 :]))}
+    order = {id(s.block): n for n, s in enumerate(sites(func))}
+    here = order[id(site.block)]
     for access in site.block.reads:
         for writer in writers_of(func, access.buffer):
             if earlier_step(site.block, access, writer.block):
                 continue
-            if id(writer.block) in late:
+            if order[id(writer.block)] >= here:
                 refuse(
                     f"{what}: {writer.block.name} writes {access.buffer.name}, which the block "
                     f"reads, after it"
@@ -170,7 +168,7 @@ def check_available(bare: PrimFunc, site: Site, loop: Var | None, position: int,
         return
     order = list(sites(bare))
     first = next(n for n, s in enumerate(order) if id(s.block) in later)
-    late = {id(s.block) for s in before_opaque(order[first:])}
+    late = {id(s.block) for s in order[first:]}
     for access in site.block.reads:
         for writer in writers_of(bare, access.buffer):
             if earlier_step(site.block, access, writer.block):

@@ -181,3 +181,12 @@ def accepted(schedule: Schedule, step: Step, func: PrimFunc) -> None:
 def same(changed: PrimFunc, func: PrimFunc) -> None:
     for x, y in zip(outputs(changed, func, 3), outputs(func, func, 3), strict=True):
         assert np.array_equal(x, y), changed.script()
+
+
+def test_the_consumer_of_a_recurrence_moves_and_not_the_recurrence():
+    schedule = Schedule(inner())
+    for loop in (*schedule.get_loops("B"), *schedule.get_loops("C")):
+        with pytest.raises(ScheduleError, match="C reads what it wrote of C in earlier steps"):
+            schedule.compute_at("C", loop)
+    schedule.reverse_compute_at("B", schedule.get_loops("C")[0])  # around the steps
+    same(schedule.func, inner())
