@@ -19,6 +19,7 @@ from records.types import ENDED, LOCAL, STATE, state_event
 if TYPE_CHECKING:
     from records.store import Store
 
+DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 LISTED = 5
 """Jobs that a run names where there is none to resume."""
 
@@ -75,11 +76,19 @@ def close_at_end(stack: ExitStack, callbacks: Sequence[MeasureCallback]) -> None
 class RecordToFile(MeasureCallback):
     """Appends every record to a JSON-lines log, one whole line at a time.
 
-    Several processes may append to one file. The file is made on the first record.
+    Several processes may append to one file. The file is made on the first record. Raises
+    TuningError for a database's URL, and for a name that ends in .db, .sqlite or .sqlite3 where no
+    log has it yet.
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
         self.where = path_text("filename", filename, TuningError)
+        named = "://" in self.where or Path(self.where).suffix.lower() in DATABASE_SUFFIXES
+        if named and is_store(self.where):
+            raise TuningError(
+                f"filename is {self.where!r}, a database's name; expected that of a log of JSON "
+                "lines, such as 'log.json', or RecordToStore in the place of RecordToFile"
+            )
         self._writer = JsonlWriter(filename)
 
     def on_start(self, workload: Workload, job: JobInfo) -> None:

@@ -238,3 +238,18 @@ def test_a_population_of_another_task_is_refused(task: at.SearchTask) -> None:
     population = at.SketchPolicy(other).sample_initial_population(8)
     with pytest.raises(TuningError, match="is not of the space of"):
         at.XGBModel().predict(task, population)
+
+
+@pytest.mark.parametrize("name", ["tuning.db", "t.SQLITE", "t.sqlite3", "sqlite:///t", "pg://h/t"])
+def test_a_log_does_not_take_the_name_of_a_database(name: str, tmp_path: Path) -> None:
+    """A log that has such a name already goes on."""
+    where = name if "://" in name else str(tmp_path / name)
+    with pytest.raises(TuningError, match="RecordToStore in the place of RecordToFile"):
+        at.RecordToFile(where)
+    if "://" not in name:
+        Path(where).write_text("{}\n")
+        assert at.RecordToFile(where).where == where
+        Path(where).unlink()
+        Store(where).close()
+        with pytest.raises(TuningError, match="a database's name"):
+            at.RecordToFile(where)
