@@ -8,7 +8,6 @@ from dataclasses import replace
 from autosched.errors import ScheduleError
 from autosched.schedule.across import before_opaque
 from autosched.schedule.check import (
-    bare_axes,
     loop_vars,
     names,
     ordered_vars,
@@ -18,6 +17,7 @@ from autosched.schedule.check import (
 )
 from autosched.schedule.compute import check_available, needed_ranges, written_axes
 from autosched.schedule.conflicts import check_written_first
+from autosched.schedule.inverse import point_reading
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.layout import Layout, Packing, packing
 from autosched.schedule.place import (
@@ -25,6 +25,7 @@ from autosched.schedule.place import (
     block_names,
     child_with,
     children,
+    domain_predicates,
     full,
     guards_of,
     insert,
@@ -130,23 +131,27 @@ def cache_read(
 
 
 def _written_guards(func: PrimFunc, old: Buffer, copier: Block) -> list[Guard]:
-    """Where what the copier reads is written, by the predicates of the one block that writes it:
-    the gaps of a layout that pads hold nothing to copy."""
+    """Which elements that the copier reads are written, as far as the one block that writes the
+    buffer tells: the gaps of a layout that pads hold nothing to copy."""
     writers = writers_of(func, old)
     if len(writers) != 1 or any(b is old for b in func.params):
         return []
     block = writers[0].block
-    axes = bare_axes(block, next(a for a in block.writes if a.buffer is old))
+    access = next(a for a in block.writes if a.buffer is old)
+    domain = {it.var: it.extent for it in block.iters}
+    extents = {it.var: it.extent for it in copier.iters}
+    element = [i for i in copier.reads[0].indices if isinstance(i, Affine)]
+    found = point_reading(access, element, domain, extents)
     try:
         guards = guards_of(writers[0])
     except ScheduleError:
         return []  # predicates of loops that no axis tells: the copy takes all elements
-    if axes is None or any(v not in axes for g in guards for v in g.form.variables()):
+    if found.unused or any(v not in found.axes for g in guards for v in g.form.variables()):
         return []
-    indices = zip(axes, copier.reads[0].indices, strict=True)
-    values = {v: i for v, i in indices if isinstance(i, Affine)}
-    extents = {it.var: it.extent for it in copier.iters}
-    return [Guard(g.form.substitute(values, extents), g.bound) for g in guards]
+    values = {v: i.start for v, i in found.axes.items()}
+    inside = [p for v, form in values.items() for p in domain_predicates(form, domain[v], extents)]
+    inside += [Predicate(g.form.substitute(values, extents), g.bound) for g in guards]
+    return [Guard(p.form, p.bound) for p in (*found.hits, *inside)]
 
 
 def _deepest(together: Sequence[Site], others: Sequence[Site]) -> tuple[For, ...]:
