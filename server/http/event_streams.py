@@ -20,6 +20,7 @@ from fastapi.sse import format_sse_event
 from records import Event, Job, RecordError, Store
 from records.types import ENDED
 from server.schemas import Event as EventOut
+from server.storage.outage import Outage
 
 _log = logging.getLogger("autosched.events")
 
@@ -55,6 +56,7 @@ class EventHub:
         self.closed = False
         self._watches: dict[str, _Watch] = {}
         self._task: asyncio.Task[None] | None = None
+        self._outage = Outage(_log, "events of jobs cannot be read")
 
     @property
     def streams(self) -> int:
@@ -94,8 +96,9 @@ class EventHub:
                 seen = watch.news
                 try:
                     job, events = await anyio.to_thread.run_sync(self._next, job_id, after)
+                    self._outage.over()
                 except RecordError as e:
-                    _log.warning("events of job %s: %s", job_id, e, extra={"job_id": job_id})
+                    self._outage.failed(e)
                     yield b": the database cannot be used now\n\n"
                     await asyncio.sleep(self.poll_seconds)
                     continue
@@ -138,8 +141,9 @@ class EventHub:
                 continue
             try:
                 last = await anyio.to_thread.run_sync(self.store.last_events, list(self._watches))
+                self._outage.over()
             except RecordError as e:
-                _log.warning("no news: %s", e)
+                self._outage.failed(e)
                 continue
             for job_id, event_id in last.items():
                 watch = self._watches.get(job_id)

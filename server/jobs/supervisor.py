@@ -29,6 +29,7 @@ from server.jobs.shutdown import DONE, UNAVAILABLE
 from server.pools.plan import DEFAULT, PoolPlan
 from server.pools.workers import Workers
 from server.settings import Settings
+from server.storage.outage import Outage
 from server.storage.readiness import Readiness
 
 _log = logging.getLogger("autosched.jobs")
@@ -146,6 +147,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
         self._seen = time.monotonic()
         self._reap_at = self._forget_at = 0.0
+        self._outage = Outage(_log, "the queue cannot be looked at")
 
     def start(self) -> None:
         """Begin."""
@@ -180,9 +182,10 @@ class Supervisor:
             self._seen = time.monotonic()
             try:
                 self._look()
+                self._outage.over()
             except RecordError as e:
                 self.readiness.note(e)
-                _log.warning("the queue cannot be looked at: %s", e)
+                self._outage.failed(e)
             except Exception:
                 # One look that fails must not leave all jobs without anybody to look after them.
                 _log.exception("looking after jobs failed")

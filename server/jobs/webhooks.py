@@ -31,6 +31,7 @@ from server.http.origins import PORTS, of_url, origin_of
 from server.http.problems import refused
 from server.jobs.answers import shown
 from server.settings import Settings
+from server.storage.outage import Outage
 
 _log = logging.getLogger("autosched.webhooks")
 
@@ -127,6 +128,7 @@ class Sender:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
         self._forget_at = 0.0
+        self._outage = Outage(_log, "webhooks cannot be looked at")
 
     def start(self) -> None:
         """Begin, if there is anybody whom this server may tell."""
@@ -147,8 +149,9 @@ class Sender:
                     due = self._webhooks.take(TOGETHER, HELD_SECONDS)
                     list(pool.map(self._deliver, due))
                     self._forget()
+                    self._outage.over()
                 except RecordError as e:
-                    _log.warning("webhooks cannot be looked at: %s", e)
+                    self._outage.failed(e)
                 except Exception:
                     # One delivery that fails must not leave all others untold.
                     _log.exception("telling webhooks failed")
