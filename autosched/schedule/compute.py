@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autosched.schedule.across import before_opaque
 from autosched.schedule.check import bare_axes, loop_vars, names, refuse, require, required, show
 from autosched.schedule.conflicts import check_complete_inputs
 from autosched.schedule.kinds import check_kinds
@@ -147,13 +148,14 @@ def _readers_below(func: PrimFunc, site: Site, loop: Var, what: str) -> list[Sit
 def check_inputs(func: PrimFunc, site: Site, what: str) -> None:
     """No block after this one overwrites what it reads, which is complete."""
     check_complete_inputs(func, site, what)
-    order = {id(s.block): n for n, s in enumerate(sites(func))}
-    here = order[id(site.block)]
+    order = list(sites(func))
+    here = next(n for n, s in enumerate(order) if s.block is site.block)
+    late = {id(s.block) for s in (site, *before_opaque(order[here + 1 :]))}
     for access in site.block.reads:
         for writer in writers_of(func, access.buffer):
             if earlier_step(site.block, access, writer.block):
                 continue
-            if order[id(writer.block)] >= here:
+            if id(writer.block) in late:
                 refuse(
                     f"{what}: {writer.block.name} writes {access.buffer.name}, which the block "
                     f"reads, after it"
@@ -168,7 +170,7 @@ def check_available(bare: PrimFunc, site: Site, loop: Var | None, position: int,
         return
     order = list(sites(bare))
     first = next(n for n, s in enumerate(order) if id(s.block) in later)
-    late = {id(s.block) for s in order[first:]}
+    late = {id(s.block) for s in before_opaque(order[first:])}
     for access in site.block.reads:
         for writer in writers_of(bare, access.buffer):
             if earlier_step(site.block, access, writer.block):
