@@ -113,6 +113,36 @@ def test_equal_to_numpy(
     np.testing.assert_array_equal(out, want.astype(dtype))
 
 
+FACTORS = {
+    "not folded": lambda i, k: te.exp(te.cast(i * k, "float32") / 8),
+    "no number": lambda i, k: te.cast(i, "float32") / te.cast(k, "float32"),
+    "infinite": lambda i, k: te.select(te.all(i == 1, k == 1), te.const(np.inf, "float32"), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_that_are_no_finite_constants_are_computed(name: str) -> None:
+    """The annotation is a user's to set."""
+    data, k = te.placeholder((3, 16), name="data"), te.reduce_axis((0, 3), name="k")
+    out = te.compute(
+        (2, 16),
+        lambda i, c: te.sum(data[k, c] * FACTORS[name](i, k), axis=k),
+        name="out",
+        attrs={CONSTANT_AXES: ("i", "k")},
+    )
+    s = at.Schedule(te.create_prim_func([data, out]))
+    i, c, k_ = s.get_loops("out")
+    s.reorder(i, k_, c)
+    for loop in (i, k_):
+        s.unroll(loop)
+    s.vectorize(c)
+    x = np.random.default_rng(0).uniform(1, 2, (3, 16)).astype("float32")
+    y, want = np.zeros((2, 16), "float32"), np.zeros((2, 16), "float32")
+    at.build(s)(x, y)
+    at.build(te.create_prim_func([data, out]))(x, want)
+    np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("order", ["ijkm", "kmij", "ikjm"])
 def test_loops_in_any_order(order: str) -> None:
     """The tile begins at loops over results or over terms."""

@@ -152,6 +152,18 @@ def quantised_windows(rng):
             helper.make_node("QuantizeLinear", [f"f{n}", "one", "z"], [f"q{n}"]),
         ]
         name = f"q{n}"
+    # Filters last: large along that axis, and along others alone.
+    large = np.zeros((3, 3, 128, 128), "i1")
+    large[..., :4] = 127
+    for n, w in ((4, large), (5, rng.integers(-80, 81, large.shape).astype("i1"))):
+        weights[f"w{n}"] = w
+        nodes += [
+            helper.make_node("Transpose", [f"w{n}"], [f"t{n}"], perm=[3, 2, 0, 1]),
+            helper.make_node("ConvInteger", [name, f"t{n}", "z"], [f"s{n}"], pads=[1] * 4),
+            helper.make_node("Cast", [f"s{n}"], [f"f{n}"], to=TensorProto.FLOAT),
+            helper.make_node("QuantizeLinear", [f"f{n}", "one", "z"], [f"q{n}"]),
+        ]
+        name = f"q{n}"
     given = helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 128, 28, 28])
     made = helper.make_tensor_value_info(name, TensorProto.UINT8, [1, 128, 28, 28])
     return model(nodes, [given], [made], weights)

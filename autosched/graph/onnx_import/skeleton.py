@@ -7,13 +7,15 @@ calls of equal arguments are made once. `from_skeleton` has arrays of arbitrary 
 module has the tasks of the model, and computes nothing of use.
 
 Only a kernel into whose code a number goes that is computed from a whole weight (the scale of a
-tensor taken from its largest element, say) has another key than with the model itself.
+tensor taken from its largest element, say) has another key than with the model itself, and one of
+bytes may have whose weight is reshaped on its way.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,8 +43,13 @@ _MARK = "autosched.weight:"
 _NUMBERS, _CODES, _EQUAL = 16, 64, 64
 """Elements of constants that stay: floating-point numbers, small integers, and equal elements."""
 _TILE = 4093
+_DIGITS = "0123456789"
 _WIDE = "w"
-"""Follows the number of a weight of bytes that is not narrow."""
+"""Between the number of a weight of bytes and the axes along which its sums are large."""
+_EXTREMES = LARGEST_SUM // 128
+"""Elements of -128 whose sum is large."""
+_DRAWN = 500
+"""Other elements of such a weight that are not 0: fewer than have a large sum."""
 
 
 def skeleton(model: ModelLike, shapes: Mapping[str, Sequence[int]] | None = None) -> bytes:
@@ -200,16 +207,25 @@ def _strip(
         return
     content = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).digest()
     number = numbers.setdefault((array.dtype.str, array.shape, content), len(numbers))
-    copy.doc_string = f"{_MARK}{number}{'' if _is_narrow(array) else _WIDE}"
+    wide = "".join(map(str, _wide_axes(array)))
+    copy.doc_string = f"{_MARK}{number}{_WIDE if wide else ''}{wide}"
 
 
-def _is_narrow(array: Array) -> bool:
-    """Whether an array is no weight of a convolution whose sums of products of bytes need all
-    bits: kernels differ by it."""
-    if array.dtype.name not in ("int8", "uint8") or array.ndim < 3:
-        return True
-    signed = array if array.dtype == np.int8 else array.astype(np.int16) - 128
-    return bits_of_sums(signed) == NARROW
+def _wide_axes(array: Array) -> list[int]:
+    """The axes of a weight of bytes along which its sums are large: those by filters decide
+    between kernels (`bits_of_sums`), and filters may be any axis, as a weight may be transposed on
+    its way to a convolution."""
+    if array.dtype.name not in ("int8", "uint8") or array.ndim < 3 or array.size < _EXTREMES:
+        return []
+    signed = array if array.dtype == np.int8 else array.astype(np.int16) - _zero(array.dtype)
+    return [
+        n for n in range(min(array.ndim, 9)) if bits_of_sums(np.moveaxis(signed, n, 0)) != NARROW
+    ]
+
+
+def _zero(dtype: np.dtype) -> int:
+    """What is taken off bytes before they are multiplied (`passes/integers.py`)."""
+    return 128 if dtype == np.uint8 else 0
 
 
 def _stays(array: Array) -> bool:
@@ -242,8 +258,8 @@ class _StandIns(Tensors):
 
         check_shape(tensor.dims, where, self.bounds)
         number = tensor.doc_string.removeprefix(_MARK)
-        wide = number.endswith(_WIDE)
-        number = number.removesuffix(_WIDE)
+        number, _, axes = number.partition(_WIDE)
+        wide = [int(n) for n in axes if n in _DIGITS]
         if not (number.isascii() and number.isdigit() and len(number) <= 9):
             raise Unsupported(f"{where} has the number {number[:20]!r}; expected up to 9 digits")
         try:
@@ -260,21 +276,34 @@ class _StandIns(Tensors):
                 "the model's weights have more bytes than a server has room for while it looks at "
                 "a model; tune it on your machine: autosched tune MODEL.onnx"
             )
-        return _stand_in(int(number), shape, size, dtype, wide)
+        if axes != "".join(map(str, wide)) or any(n >= len(shape) for n in wide):
+            raise Unsupported(f"{where} has the axes {axes[:20]!r}; expected some of its own")
+        if dtype.name in ("int8", "uint8") and len(shape) > 2 and size >= _EXTREMES:
+            return _bytes(int(number), shape, dtype, wide)
+        return _stand_in(int(number), shape, size, dtype)
 
 
-def _stand_in(number: int, shape: tuple[int, ...], size: int, dtype: np.dtype, wide: bool) -> Array:
+def _bytes(number: int, shape: tuple[int, ...], dtype: np.dtype, wide: list[int]) -> Array:
+    """Bytes that differ from number to number, whose sums are large along these axes alone."""
+    signed = np.zeros(shape, np.int16)
+    signed.reshape(-1)[:_DRAWN] = np.random.default_rng(number).integers(1, 100, _DRAWN)
+    for axis in wide:
+        rows = np.moveaxis(signed, axis, 0)[0]
+        if rows.size >= _EXTREMES:
+            # Apart by an odd number near the golden section, so along no other axis are they near.
+            step = int(rows.size * 0.618) | 1
+            while gcd(step, rows.size) > 1:
+                step += 2
+            rows.flat[np.arange(_EXTREMES) * step % rows.size] = -128
+    return (signed + _zero(dtype)).astype(dtype)
+
+
+def _stand_in(number: int, shape: tuple[int, ...], size: int, dtype: np.dtype) -> Array:
     """Positive values that differ from number to number: their roots are taken, and of equal
-    arrays one is kept. Bytes are near the largest where `wide`, else so near 0 (128 of uint8) that
-    `_is_narrow` holds."""
+    arrays one is kept."""
     rng = np.random.default_rng(number)
     few = min(size, _TILE)
-    if dtype.name in ("int8", "uint8") and len(shape) >= 3:
-        zero, terms = 128 if dtype == np.uint8 else 0, max(size // max(shape[0], 1), 1)
-        most = min(100, max(LARGEST_SUM // terms, 2))
-        low, high = (126, 128) if wide else (1, most)
-        values = (rng.integers(low, high, few) + zero).astype(dtype)
-    elif dtype.kind in "iu":
+    if dtype.kind in "iu":
         values = rng.integers(1, 100, few).astype(dtype)
     elif dtype.kind == "b":
         values = rng.integers(0, 2, few).astype(dtype)

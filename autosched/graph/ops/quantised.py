@@ -140,8 +140,9 @@ def bits_of_sums(weight: npt.NDArray[Any]) -> int:
     """Bits that hold every sum of products of bytes by a weight (CO, ...) of 8 or 16 bits: NARROW
     or 32, so that few kernels differ by it. A sum is largest where bytes are 0 beside the weights
     of one sign and 255 beside the others, or -128 beside all."""
-    rows = weight.reshape(len(weight), -1).astype(np.int64)
-    largest = max(np.abs(side.sum(1)).max(initial=0) for side in (rows.clip(0), rows.clip(None, 0)))
+    rows = weight.reshape(len(weight), -1)
+    sides = (side(rows, 0).sum(1, dtype=np.int64) for side in (np.maximum, np.minimum))
+    largest = max(np.abs(sums).max(initial=0) for sums in sides)
     return NARROW if largest < LARGEST_SUM else 32
 
 

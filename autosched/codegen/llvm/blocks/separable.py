@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.blocks.find_tile import Tile
+from autosched.codegen.llvm.blocks.points import Points
 from autosched.codegen.llvm.blocks.tile import TileWriter
 from autosched.codegen.llvm.index import chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
@@ -43,7 +45,7 @@ def tile_writer(f: FunctionWriter, tile: Tile) -> TileWriter:
 class Matrix:
     """A constant factor of the sum: `row` and `column` are loops over results and over terms."""
 
-    factor: Expr
+    numbers: list[list[Fraction]]
     row: For
     column: For
 
@@ -107,7 +109,10 @@ def _matrices(f: FunctionWriter, tile: Tile) -> list[Matrix] | None:
         columns = [loops[v] for v in over if v in loops and v in tile.reduce]
         if len(over) != 2 or len(rows) != 1 or len(columns) != 1:
             return None
-        found.append(Matrix(factor, rows[0], columns[0]))
+        numbers = _numbers(f, points, factor, rows[0], columns[0])
+        if numbers is None:
+            return None
+        found.append(Matrix(numbers, rows[0], columns[0]))
     used = [loop.var for m in found for loop in (m.row, m.column)]
     if len(set(used)) != len(used) or not tile.reduce <= set(used):
         return None
@@ -118,6 +123,23 @@ def _matrices(f: FunctionWriter, tile: Tile) -> list[Matrix] | None:
         return None
     moved = (axes[x] for x in axes_of(element, block.reads) if x in axes)
     return None if any(form.uses(rows_used) for form in moved) else found
+
+
+def _numbers(
+    f: FunctionWriter, points: Points, factor: Expr, row: For, column: For
+) -> list[list[Fraction]] | None:
+    """The matrix that a factor is; None where some element is no finite number that is known."""
+    env = f.index.env
+    found: list[list[Fraction]] = []
+    for i in range(int(row.extent)):
+        found.append([])
+        for k in range(int(column.extent)):
+            env[row.var], env[column.var] = i, k
+            value = points.constants.value(factor)
+            if value is not None and isfinite(value.value):
+                found[-1].append(Fraction(value.value))
+    del env[row.var], env[column.var]
+    return found if all(len(r) == int(column.extent) for r in found) else None
 
 
 def _plain(form: Affine | None, var: Var) -> tuple[Var, ...]:
@@ -148,7 +170,7 @@ class SeparableWriter(TileWriter):
         """All of the loops: for each place besides the rows of the matrices, its sums."""
         f, rows = self.f, {m.row.var for m in self.matrices}
         others = [loop for loop in self.unrolled if loop.var not in rows]
-        sums = [Sums.of(self._numbers(m)) for m in self.matrices]
+        sums = [Sums.of(m.numbers) for m in self.matrices]
         for values in product(*(range(int(loop.extent)) for loop in others)):
             f.index.env.update(zip((loop.var for loop in others), values, strict=True))
             if self.vector is None:
@@ -159,19 +181,6 @@ class SeparableWriter(TileWriter):
                 f.index.lanes = lanes_of(self.vector.var, width, active)
                 self._sums(sums)
         f.index.lanes = None
-
-    def _numbers(self, m: Matrix) -> list[list[Fraction]]:
-        """The matrix of a factor."""
-        env = self.f.index.env
-        found: list[list[Fraction]] = []
-        for i in range(int(m.row.extent)):
-            found.append([])
-            for k in range(int(m.column.extent)):
-                env[m.row.var], env[m.column.var] = i, k
-                value = self.points.constants.value(m.factor)
-                assert value is not None  # it depends on these two alone
-                found[-1].append(Fraction(value.value))
-        return found
 
     def _sums(self, sums: list[Sums]) -> None:
         """The sums of one place, added to its accumulators."""
