@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Self, Union
 
@@ -98,6 +98,8 @@ class ComputeOp(Kept):
     attrs: Mapping[str, Any]
     tag: str = ""
     auto_named: bool = False
+    written: Expr | None = field(default=None, repr=False)
+    """What operators on whole tensors wrote: the element, operands of rank 0 written out."""
 
     @property
     def shape(self) -> tuple[Extent, ...]:
@@ -274,8 +276,12 @@ class Tensor(ex.Operators):
                 f"indices; write {self.name}[{', '.join('ijklmnop'[: len(self.shape)])}]"
             )
         # In a larger expression what was written without indices is written out.
-        value: Expr | None = vars(self.op).get("_value")
+        value = self._written
         return TensorRead(self, ()) if value is None else value
+
+    @property
+    def _written(self) -> Expr | None:
+        return self.op.written if isinstance(self.op, ComputeOp) else None
 
     def __elementwise__(
         self, function: Callable[..., Expr], name: str, operands: Sequence[ExprLike]
@@ -301,12 +307,10 @@ class Tensor(ex.Operators):
             own = axis[len(axis) - len(x.shape) :]
             return x(*(0 if n == 1 else a for n, a in zip(x.shape, own, strict=True)))
 
-        body = function(*map(element, operands))
-        op = ComputeOp(name, axis, (), (body,), None, MappingProxyType({}), "", True)
+        body = value = function(*map(element, operands))
         if not shape:
-            vars(op)["_value"] = function(
-                *(x.__as_expr__() if isinstance(x, Tensor) else x for x in operands)
-            )
+            value = function(*(x.__as_expr__() if isinstance(x, Tensor) else x for x in operands))
+        op = ComputeOp(name, axis, (), (body,), None, MappingProxyType({}), "", True, value)
         return Tensor(name, shape, body.dtype, op)
 
     def __hash__(self) -> int:
@@ -323,7 +327,9 @@ class Tensor(ex.Operators):
         return self.__as_expr__() != other
 
     def __bool__(self) -> bool:
-        # `if tensor:` asks whether there is one; an element has no value yet.
+        # `if tensor:` asks whether there is one, but that of a comparison asks for its result.
+        if self.dtype == "bool" and self._written is not None:
+            raise TensorExprError(ex.NO_TRUTH_VALUE)
         return True
 
 

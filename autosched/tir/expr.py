@@ -23,6 +23,11 @@ Scalar = Union[int, float, bool]
 ExprLike = Union["Operators", int, float, bool]
 Operator = Callable[["Operators", ExprLike], "Expr"]
 
+NO_TRUTH_VALUE = (
+    "an expression has no truth value while the program is being written; "
+    "use te.if_then_else(condition, a, b), te.all(...) or te.any(...)"
+)
+
 
 def _operator(op: str) -> tuple[Operator, Operator]:
     """The methods of an operator of Python's, from the left and from the right."""
@@ -118,10 +123,7 @@ class Expr(Operators):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise TensorExprError(
-            "an expression has no truth value while the program is being written; "
-            "use te.if_then_else(condition, a, b), te.all(...) or te.any(...)"
-        )
+        raise TensorExprError(NO_TRUTH_VALUE)
 
     def __repr__(self) -> str:
         from autosched.tir.printer import format_expr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import autosched as at
 from autosched import te
+from autosched.errors import TensorExprError
 from autosched.script import parse_func
 from autosched.te.tensor import Tensor
 from autosched.tir.interp import run
@@ -71,6 +73,38 @@ def test_inside_a_larger_expression_it_is_written_out() -> None:
     at.build(func)(*data, out, total)
     np.testing.assert_allclose(out, data[0] * 4 + 1.5, rtol=1e-6)
     np.testing.assert_allclose(total, 12.0, rtol=1e-6)
+
+
+Q, X, M = te.placeholder((), name="q"), te.placeholder((8,), name="X"), te.placeholder((8, 2))
+UNDECIDED: dict[str, Callable[[], Any]] = {
+    "if": lambda: te.compute((8,), lambda i: X[i] if Q > 0 else 0.0),
+    "if on an equality": lambda: te.compute((8,), lambda i: X[i] if Q == 0 else 0.0),
+    "if of rank 2": lambda: 1 if M > 0 else 2,
+    "unpickled": lambda: bool(pickle.loads(pickle.dumps(Q > 0))),
+    "min": lambda: min(Q, 2.0),
+    "max": lambda: max(2.0, Q),
+    "max of tensors": lambda: max(X, X * 2),
+    "max of a scalar of NumPy": lambda: max(np.float32(2), Q),
+    "and": lambda: (Q > 0) and (Q < 1),
+    "not": lambda: not Q * 2 <= X,
+    "a range": lambda: 0 < Q < 1,
+    "inverted": lambda: bool(~(Q > 0)),
+    "sorted": lambda: sorted([Q, X]),
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_a_comparison_has_no_truth_value(name: str) -> None:
+    """Else Python takes one branch for all values, and nothing says so."""
+    with pytest.raises(TensorExprError, match=r"no truth value .*use te.if_then_else"):
+        UNDECIDED[name]()
+
+
+def test_whether_there_is_a_tensor() -> None:
+    flags = te.placeholder((4,), "bool", name="flags")
+    computed = te.compute((4,), lambda i: X[i] > 0, name="computed")
+    assert all([Q, X, M, Q * 2, X + Q, flags, computed])
+    assert (X or Q) is X
 
 
 def test_indices_and_elements() -> None:

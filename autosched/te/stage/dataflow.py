@@ -53,7 +53,7 @@ def reading(op: ComputeOp, old: Sequence[Tensor], new: Tensor) -> ComputeOp:
     """`op` with its reads of `old` (one tensor, maybe under several objects) made reads of
     `new`."""
     tensors = {id(t): new for t in old}
-    return replace(op, body=tuple(rewritten(e, {}, tensors) for e in op.body))
+    return replace(op, body=tuple(rewritten(e, {}, tensors) for e in op.body), written=None)
 
 
 def moved(op: ComputeOp, name: str) -> ComputeOp:
@@ -62,13 +62,13 @@ def moved(op: ComputeOp, name: str) -> ComputeOp:
     axis = tuple(axis_like(a, f"{a.name}.c", name) for a in op.axis)
     values: dict[Var, Expr] = dict(zip(op.axis, axis, strict=True))
     body = tuple(rewritten(e, values) for e in op.body)
-    return replace(op, name=name, axis=axis, body=body, auto_named=False)
+    return replace(op, name=name, axis=axis, body=body, auto_named=False, written=None)
 
 
 def copying(op: ComputeOp, sources: Sequence[Tensor]) -> ComputeOp:
     """`op` made a copy of `sources`, one for each output, axis by axis."""
     body = tuple(TensorRead(t, op.axis) for t in sources)
-    return replace(op, reduce_axis=(), body=body, reducer=None, attrs={})
+    return replace(op, reduce_axis=(), body=body, reducer=None, attrs={}, written=None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
