@@ -162,6 +162,7 @@ def auto_schedule(
 
     instance("task", task, SearchTask, "a SearchTask", TuningError)
     if isinstance(search_policy, EmptyPolicy):
+        search_policy.check_is_for(task)
         if tuning_options is not None and tuning_options.num_measure_trials:
             task.tune(tuning_options, search_policy)
         schedule = Schedule(search_policy.task.prim_func)

@@ -203,6 +203,7 @@ def check_pairs(log: Path, copy: Path, task: at.SearchTask) -> None:
     pairs = words.load_records(log)
     for inp, res in pairs:
         assert inp.task.workload_key == task.workload_key
+        assert inp.task.target == task.target
         assert res.error_no == 0
         assert not res.error_msg
         assert 0 < np.mean(res.costs) < 10
@@ -233,8 +234,13 @@ def test_an_empty_policy_times_what_is_written(tmp_path: Path) -> None:
     assert not sch.trace
     check_pairs(log, tmp_path / "copy.json", task)
     other = words.SearchTask(func="matmul", args=(8, 8, 9), target="llvm")
-    with pytest.raises(TuningError, match=r"is for matmul.*EmptyPolicy\(task"):
-        task.tune(options, words.EmptyPolicy(other))
+    for run in (
+        lambda: task.tune(options, words.EmptyPolicy(other)),
+        lambda: words.auto_schedule(task, words.EmptyPolicy(other), options),
+        lambda: words.auto_schedule(task, words.EmptyPolicy(other)),
+    ):
+        with pytest.raises(TuningError, match=r"is for matmul.*EmptyPolicy\(task"):
+            run()
     with pytest.raises(TuningError, match=r"2 inputs and 0 results"):
         words.save_records(log, [i for i, _ in words.load_records(log)][:2], [])
     with pytest.raises(AutoschedError, match=r"unknown target kind 'c' .*autosched.c_source"):
