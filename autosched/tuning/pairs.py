@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Union
 
 from autosched.checks import instance
-from autosched.errors import TuningError
+from autosched.errors import TargetError, TuningError
 from autosched.integers import integer
 from autosched.schedule import Trace
 from autosched.target import Target
-from autosched.tuning.best import RecordsLike, opened, schedule_of
+from autosched.tuning.best import RecordsLike, opened, schedule_of, target_text
 from autosched.tuning.best import load_best_record as best_record
 from autosched.tuning.task import SearchTask, task_of_key
-from records import JsonlWriter, Record
+from records import STALE, JsonlWriter, Record
 
 ERRORS = {
     "ok": 0,
@@ -29,15 +29,17 @@ ERRORS = {
     "build_timeout": 6,
     "run_timeout": 7,
     "cancelled": 8,
+    STALE: 8,
 }
-"""The predecessor's `MeasureErrorNo` by status."""
+"""The predecessor's `MeasureErrorNo` by status; 8 is that of an unknown error."""
 NO_TIME = 1e10
 """Seconds that it gives to what has none."""
 
 
 @dataclass(frozen=True)
 class RecordedTask:
-    """The task of a record that was not made in this process: what the record says of it."""
+    """What a record says of its task, where none with its key was made in this process or this
+    version does not know its target."""
 
     workload_key: str
     target: str
@@ -52,19 +54,24 @@ class MeasureInput:
 
     @property
     def task(self) -> SearchTask | RecordedTask:
-        """The task as one was made in this process, else its key and target."""
-        found = task_of_key(self.record.workload_key)
-        return found or RecordedTask(self.record.workload_key, self.record.target)
+        """The workload as a task of it was made in this process, on the target that the record
+        names; else key and target alone."""
+        key, target = self.record.workload_key, self.record.target
+        try:
+            found = task_of_key(key, target)
+        except TargetError:
+            found = None  # of a kind, or an instruction set, that this version does not know
+        return found or RecordedTask(key, target)
 
     @property
     def state(self) -> Trace:
         """The steps of the schedule. Raises TuningError where the task was not made here,
         or the record is stale."""
-        task = self.task
-        if isinstance(task, RecordedTask):
+        task = task_of_key(self.record.workload_key)
+        if task is None:
             raise TuningError(
-                f"no task with the workload key {task.workload_key!r} was made in this process, "
-                "and a stored schedule addresses its program; make the SearchTask first"
+                f"no task with the workload key {self.record.workload_key!r} was made in this "
+                "process, and a stored schedule addresses its program; make the SearchTask first"
             )
         return schedule_of(task.prim_func, self.record).trace
 
@@ -134,13 +141,13 @@ def load_best_record(
     """The best valid record of a workload, or of all that `filename` holds; (None, None) where
     there is none. `include_compatible` takes nothing in: a record holds for its target."""
     instance("include_compatible", include_compatible, bool, "True or False", TuningError)
-    key = workload_key
+    key, on = workload_key, target_text(target)
     valid = [
         p
         for p in load_records(filename)
         if p[1].error_no == 0
         and (key is None or p[0].record.workload_key == key)
-        and (target is None or p[0].record.target == str(Target(target)))
+        and (on is None or p[0].record.target == on)
     ]
     if not valid:
         return None, None

@@ -221,9 +221,10 @@ class SearchTask:
         return best_schedule(self.prim_func, records, self.workload_key, str(self.target))
 
 
-def task_of_key(key: str) -> SearchTask | None:
-    """The task of a key as one was made before in this process; None if none was."""
-    return SearchTask(workload_key=key) if key in _made else None
+def task_of_key(key: str, target: str | None = None) -> SearchTask | None:
+    """The workload of a key as a task of it was made before in this process, on `target` (default:
+    `Target.current()`); None if none was. Raises TargetError."""
+    return SearchTask(workload_key=key, target=target) if key in _made else None
 
 
 def _of_key(key: str, args: Sequence[Any]) -> _Source:
