@@ -108,18 +108,20 @@ def pair_of(record: Record) -> Pair:
 def load_records(filename: RecordsLike) -> list[Pair]:
     """All records of a log, a SQLite file or a database URL, baselines too, each as (input,
     result). Raises RecordError."""
-    with opened(filename) as source:
-        return [pair_of(record) for record in source.records()]
+    return list(RecordReader(filename))
 
 
 class RecordReader:
-    """The records of a log one by one, each as (input, result): `for inp, res in reader`."""
+    """The records of a log, a SQLite file or a database URL, each as (input, result):
+    `for inp, res in reader`. A log is read whole before its first pair is given, a database page
+    by page."""
 
     def __init__(self, filename: RecordsLike) -> None:
         self.filename = filename
 
     def __iter__(self) -> Iterator[Pair]:
-        yield from load_records(self.filename)
+        with opened(self.filename) as source:
+            yield from map(pair_of, source.records())
 
     def read_lines(
         self, max_lines: int | None = None, skip_lines: int = 0
@@ -139,7 +141,8 @@ def load_best_record(
     include_compatible: bool = False,
 ) -> Pair | tuple[None, None]:
     """The best valid record of a workload, or of all that `filename` holds; (None, None) where
-    there is none. `include_compatible` takes nothing in: a record holds for its target."""
+    there is none. `include_compatible` is accepted and ignored: the time of a record is that of
+    its own target, and is not compared with those of others."""
     instance("include_compatible", include_compatible, bool, "True or False", TuningError)
     key, on = workload_key, target_text(target)
     valid = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,29 @@ def test_a_reader_gives_what_is_loaded(db: Path, tmp_path: Path, form: str) -> N
     reader, pairs = words.RecordReader(path), words.load_records(path)
     assert list(reader) == list(reader) == pairs
     assert reader.read_lines(2, 1) == tuple(map(list, zip(*pairs[1:3], strict=True)))
+
+
+def test_arguments_have_the_predecessors_names() -> None:
+    for function, names in (
+        (words.load_records, ["filename"]),
+        (words.save_records, ["filename", "inputs", "results"]),
+        (
+            words.load_best_record,
+            ["filename", "workload_key", "target", "include_compatible"],
+        ),
+        (words.RecordReader, ["filename"]),
+        (words.RecordReader(".").read_lines, ["max_lines", "skip_lines"]),
+    ):
+        assert list(signature(function).parameters) == names
+
+
+def test_a_reader_reads_a_database_page_by_page(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("records.store.PAGE", 2)
+    pages = []
+    page = Store._page
+    monkeypatch.setattr(Store, "_page", lambda *a: pages.append(1) or page(*a))
+    pairs = iter(words.RecordReader(db))
+    next(pairs)
+    assert len(pages) == 1
+    assert len(list(pairs)) == 5
+    assert len(pages) > 2
