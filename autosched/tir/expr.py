@@ -23,6 +23,7 @@ Scalar = Union[int, float, bool]
 ExprLike = Union["Operators", int, float, bool]
 Operator = Callable[["Operators", ExprLike], "Expr"]
 
+COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 NO_TRUTH_VALUE = (
     "an expression has no truth value while the program is being written; "
     "use te.if_then_else(condition, a, b), te.all(...) or te.any(...)"
@@ -94,6 +95,8 @@ class Operators:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's operators, as in `np.float32(2) * x`, are ours; its functions are refused."""
         boxed = [np.array(x, dtype=object) if isinstance(x, Operators) else x for x in inputs]
+        if method == "__call__" and ufunc in COMPARISONS:
+            options.setdefault("dtype", object)  # else NumPy asks the result for its truth value
         try:
             return getattr(ufunc, method)(*boxed, **options)
         except (TypeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -98,6 +99,20 @@ def test_a_comparison_has_no_truth_value(name: str) -> None:
     """Else Python takes one branch for all values, and nothing says so."""
     with pytest.raises(TensorExprError, match=r"no truth value .*use te.if_then_else"):
         UNDECIDED[name]()
+
+
+@pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "eq", "ne"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_scalar_of_numpy_is_compared(name: str, rank: int) -> None:
+    compare, bound = getattr(operator, name), np.float32(1)
+    x = te.placeholder((3,) * rank, name="x")
+    flags = te.compute(x.shape, lambda *i: te.if_then_else(compare(bound, x(*i)), 1.0, 0.0))
+    whole = te.if_then_else(compare(bound, x), 1.0, 0.0) if name not in ("eq", "ne") else flags + 0
+    data = np.arange(3, dtype="f4") if rank else np.asarray(np.float32(0))
+    found = np.zeros_like(data), np.zeros_like(data)
+    at.build(te.create_prim_func([x, flags, whole]))(data, *found)
+    for one in found:
+        np.testing.assert_array_equal(one, compare(bound, data))
 
 
 def test_whether_there_is_a_tensor() -> None:
