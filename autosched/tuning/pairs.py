@@ -15,7 +15,7 @@ from autosched.target import Target
 from autosched.tuning.best import RecordsLike, opened, schedule_of, target_text
 from autosched.tuning.best import load_best_record as best_record
 from autosched.tuning.task import SearchTask, task_of_key
-from records import STALE, JsonlWriter, Record
+from records import STALE, JsonlWriter, NoRecord, Record
 
 ERRORS = {
     "ok": 0,
@@ -154,9 +154,13 @@ def load_best_record(
     ]
     if not valid:
         return None, None
-    least, _ = min(valid, key=lambda p: p[1].costs)
+    least, measured = min(valid, key=lambda p: p[1].costs)
     record = least.record
-    return pair_of(best_record(filename, record.workload_key, record.target, record.device))
+    try:
+        best = best_record(filename, record.workload_key, record.target, record.device)
+    except NoRecord:
+        return least, measured  # all are imported, and none was measured again here
+    return pair_of(best)
 
 
 Saved = Union[MeasureInput, Record, Pair]

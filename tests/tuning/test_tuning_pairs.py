@@ -13,7 +13,7 @@ import autosched as at
 from autosched import auto_scheduler as words
 from autosched.errors import TuningError
 from autosched.tuning.pairs import ERRORS, NO_TIME, RecordedTask
-from records import STALE, Record, Store
+from records import STALE, Record, Store, import_into
 from records.types import STATUSES
 
 OTHER = at.Target("llvm -mcpu=haswell -mtriple=x86_64-unknown-linux-gnu")
@@ -59,6 +59,15 @@ def test_stale_records_are_errors(db: Path) -> None:
     assert results[stale.id].error_msg == "replay gives another program"
     best, _ = words.load_best_record(db)
     assert best.record.id != stale.id
+
+
+def test_the_best_of_imported_records_is_the_fastest(db: Path, tmp_path: Path) -> None:
+    log, other = tmp_path / "log.json", tmp_path / "other.db"
+    words.save_records(filename=log, inputs=[i.record for i, _ in words.load_records(db)])
+    import_into(other, log)
+    inp, result = words.load_best_record(other)
+    valid = [r.costs for _, r in words.load_records(db) if r.error_no == 0]
+    assert (inp.record.status, result.costs) == ("ok", min(valid))
 
 
 def test_a_task_has_the_target_of_its_record(task: at.SearchTask, db: Path, tmp_path: Path) -> None:
