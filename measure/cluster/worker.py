@@ -120,12 +120,14 @@ class Service(Closing):
         """
         self._thread.submit(self._serve, request, post).result()
 
-    def stop(self, batch: str) -> None:
-        """Nobody waits for a batch any more; it may be under way, or still to come."""
+    def stop(self, batch: str) -> str:
+        """Nobody waits for a batch any more; it may be under way, or still to come. Returns "OK":
+        a Dask worker that has no such call answers None."""
         with self._lock:
             self._stopped.append(batch)
             if self._running is not None and self._running[0] == batch:
                 self._running[1].set()
+        return "OK"
 
     def stop_all(self) -> None:
         """Whoever asked cannot be reached any more."""

@@ -20,6 +20,7 @@ from autosched.errors import MeasureError
 from measure.cluster.pool import ClusterPool
 from measure.cluster.registry import DeviceStatus, State
 from measure.cluster.settings import STOP
+from measure.slot_process import run_batch
 from measure.status import MeasureResult, Status
 
 FUNC = vector_add()
@@ -193,7 +194,16 @@ def test_cluster_word_that_a_batch_is_unwanted_reaches_who_is_there(cluster: Clu
             told = {"msg": {"op": STOP, "batch": "any"}, "on_error": "ignore"}
             there, gone = device.address, "tcp://127.0.0.1:9"
             found = client.sync(client.scheduler.broadcast, workers=[there, gone], **told)
-            assert found.keys() == {there}
+            assert found == {there: "OK"}
+
+            def messages(batch: str) -> int:
+                request = {"key": batch, "batch": 0, "kind": "check"}
+                where = {"workers": [there], "resources": {"word": 1}, "pure": False}
+                client.submit(run_batch, batch, request, **where).result(60)
+                return len(client.get_events(batch))
+
+            assert messages("any") == 0
+            assert messages("other") > 0
 
 
 @pytest.mark.long
