@@ -147,7 +147,7 @@ def _checked(raw: Any, what: str, form: Mapping[str, Check]) -> JsonDict:
         raise WireError(f"expected {what} with {', '.join(form)}; missing or unknown: {odd[:8]}")
     for name, check in form.items():
         if not check(raw[name]):
-            raise WireError(f"{what} has {name} = {repr(raw[name])[:80]}")
+            raise WireError(f"{name} of {what} is {repr(raw[name])[:80]}")
     return raw
 
 
@@ -159,7 +159,7 @@ def decode_result(raw: Any) -> MeasureResult:
         raise WireError(f"a result is {status} and has {'no ' if times is None else ''}times")
     timing = None
     if times is not None:
-        parts = _checked(times, "a result", _TIMING)
+        parts = _checked(times, "a result's times", _TIMING)
         lists = {name: tuple(parts[name]) for name in ("samples", "blocks")}
         timing = Timing(**{**parts, **lists})
     return MeasureResult(**{**found, "status": status, "timing": timing})
