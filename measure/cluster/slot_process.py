@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -100,8 +99,13 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
     """One connection to the scheduler, from start to end. Raises OSError and the like."""
     tls_dir = None if options.tls_dir is None else Path(options.tls_dir)
     scheduler = check_address(options.scheduler, tls_dir)
-    # Not the service itself, which a worker that ends would close.
-    reached: Any = lambda _: SimpleNamespace(service=service)  # noqa: E731
+
+    class Reached:
+        """Holds the service, which a worker that ends would close if it were the extension."""
+
+        def __init__(self, _: Worker) -> None:
+            self.service = service
+
     worker = Worker(
         scheduler,
         name=options.name,
@@ -110,7 +114,7 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
         memory_limit=0,
         local_directory=folder,
         security=security(tls_dir, "worker"),
-        extensions={EXTENSION: reached},
+        extensions={EXTENSION: Reached},
         dashboard_address=NO_DASHBOARD,
         host=listening_host(scheduler, options.host),
         death_timeout=CONNECT_SECONDS,
