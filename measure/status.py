@@ -36,8 +36,10 @@ class MeasureResult:
     """One measurement of one candidate, or of a finalist. Times are in seconds.
 
     `timing` is None unless the status is `ok`; its parts can be read here as well, `runs` being 0
-    and `samples` empty where there is none. Its `noise` is at least the pool's noise figure: how
-    far two times of equal programs lie apart, nine times in ten, by the last candidates.
+    and `samples` empty where there is none. The `noise` of a candidate is at least the pool's noise
+    figure: how far two times of equal programs lie apart, nine times in ten, by the last
+    candidates. That of a finalist is at least how far two times of it would lie apart by its own
+    blocks, and has nothing of the figure.
 
     `build_seconds`, `queue_seconds` (waiting for the device) and `run_wall_seconds` (all that the
     runner did: linking, verifying, timing; of which `verify_seconds`) are separate clocks.

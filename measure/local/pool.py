@@ -356,7 +356,8 @@ def _finalist(candidate: _Candidate, sampler: Sampler, cancelled: bool) -> Measu
 
 
 def _combined(candidate: _Candidate, sampler: Sampler) -> MeasureResult:
-    """The result with what all blocks say."""
+    """The result with what all blocks say, whether or not the last one has a timing of its own: an
+    `ok` candidate has at least its first (`Slot.sample`)."""
     result = candidate.result
     return replace(result, timing=sampler.timing(candidate.place)) if result.ok else result
 

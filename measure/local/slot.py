@@ -250,7 +250,8 @@ class Slot:
         so many `seconds`, with the arguments in that `place` in memory.
 
         What fails gets one more attempt in a new process, unless it took too long. The result has
-        another status only if that fails as well, other than for want of memory; with a block or
+        another status only if that fails as well, other than for want of memory. An `ok` result
+        without a timing says that nothing new is known: the blocks before stand. With a block or
         without one, `error` says what went wrong on the way.
         """
         note = ""
