@@ -192,7 +192,8 @@ def made_up_machine(target: Target) -> Callable[[PrimFunc], float]:
 
 def cluster_pool(address: PoolAddress, target: Target | None, seed: int = 0) -> ClusterPool:
     """The workers of a scheduler. Without `target` programs are for what its devices are; the pool
-    says so (`ClusterPool.target`). Raises MeasureError if the scheduler cannot be reached."""
+    says so (`ClusterPool.target`). Raises MeasureError if the scheduler cannot be reached,
+    MissingPackage where `autosched[cluster]` is not installed."""
     from measure.cluster.pool import ClusterPool
 
     o = address.options

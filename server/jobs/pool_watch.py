@@ -82,7 +82,7 @@ def watch_of(
 
 def patiently(make: Callable[[], Pool], address: str) -> Pool:
     """The pool that `make` opens at an address. A scheduler that does not answer is asked again for
-    SCHEDULER_SECONDS: it may be starting. Raises what `make` does."""
+    SCHEDULER_SECONDS: it may be starting. Raises what `make` does, MissingPackage at once."""
     end = time.monotonic() + SCHEDULER_SECONDS
     while True:
         try:

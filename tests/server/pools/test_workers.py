@@ -12,14 +12,20 @@ from problem_shape import check_problem
 from server_process import submit, wait_for
 from serving import serving
 
+from autosched import extras
 from autosched.cli.main import main
-from autosched.errors import MeasureError
+from autosched.errors import MeasureError, MissingPackage
+from autosched.target import Target
+from autosched.tuning.pools import pool_from
 from measure.cluster.registry import DeviceStatus, State
+from measure.pool import Pool
 from records import Store
 from records.operations.tokens import Tokens
 from records.operations.workers import Activity, WorkerLog
 from server.jobs import pool_watch
 from server.jobs.pool_watch import PoolWatch, of_cluster, of_one
+from server.pools import pool_workers
+from server.pools.plan import PoolPlan
 from server.settings import Settings
 
 
@@ -160,3 +166,32 @@ def test_a_scheduler_that_is_away_for_a_moment_fails_no_job(
     asked.clear()
     with pytest.raises(MeasureError):
         pool_watch.patiently(make, "tls://127.0.0.1:1")  # type: ignore[arg-type]
+
+
+def test_a_package_that_a_pool_lacks_is_said_and_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job of the pool fails at once: no waiting installs a package."""
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(pool_workers, "RETRY_SECONDS", 0.001)
+    address, advice = "tcp://127.0.0.1:1", "pip install 'autosched[cluster]'"
+    asked: list[int] = []
+
+    def make() -> Pool:
+        asked.append(1)
+        return pool_from(address, Target("llvm"))
+
+    with pytest.raises(MissingPackage) as raised:
+        pool_watch.patiently(make, address)
+    assert len(asked) == 1
+    assert advice in str(raised.value)
+    pool = pool_workers.PoolWorkers(PoolPlan("far", address, (), 1))
+    pool.start()
+    try:
+        end = time.monotonic() + 20
+        while caplog.text.count(advice) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert caplog.text.count(advice) >= 3
+        assert pool.items({}) == []
+    finally:
+        pool.stop()
