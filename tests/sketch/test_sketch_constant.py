@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -67,13 +69,16 @@ def test_the_code_has_what_rows_share_once_and_no_selects() -> None:
     names = space.variants[index].decision_names
     func = space.schedule(index, {**space.default()[1], **dict.fromkeys(names, 1)}).func
     text = generate_ir(func, target).ir
-    named = (
-        "call <8 x float> @llvm.fma",
-        *(f"{op} <8 x float>" for op in ("fadd", "fsub", "fmul")),
-    )
-    made = sum(text.count(f"= {op}") for op in named)
-    # Row by row and column by column, what rows share once; and the tile of the product between.
-    assert made <= 6 * 12 * 2 + (6 + 4) * 10 + 8 < (nonzero(DATA) ** 2 + nonzero(OUTPUT) ** 2) // 2
+    fused = len(re.findall(r"= call <8 x float> @llvm\.fma", text))
+    plain = [len(re.findall(rf"= {op} [^=]*<8 x float>", text)) for op in ("fadd", "fsub", "fmul")]
+    # A column or row of the data: d4 - 5 d2 + 4 d0 and d5 - 5 d3 + 4 d1 are 2 fma each; a ± b of
+    # a = d4 - 4 d2, b = d3 - 4 d1 are 2 fma, fadd, fsub; a ± 2 b of a = d4 - d2, b = d3 - d1 are
+    # 2 fsub, 2 fma. So 8 fma, 1 fadd, 3 fsub, for 6 columns and then 6 rows.
+    # Of the output, from s, t = m1 ± m2 and u, v = m3 ± m4 (2 fadd, 2 fsub): m0 + s + u (2 fadd),
+    # t + 2 v, s + 4 u (fma), t + 8 v + m5 (fma, fadd). So 3 fma, 5 fadd, 2 fsub, for 6 and then 4.
+    data, output = np.array((8, 1, 3, 0)) * (6 + 6), np.array((3, 5, 2, 0)) * (6 + 4)
+    assert [fused, *plain] == list(data + output)
+    assert sum(data + output) < (nonzero(DATA) ** 2 + nonzero(OUTPUT) ** 2) // 2
     chosen = [x for x in text.splitlines() if " select " in x]
     assert all(", ptr " in x for x in chosen)  # padding reads zeros instead of nothing
 
