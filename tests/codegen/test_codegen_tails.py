@@ -8,6 +8,7 @@ import pytest
 from guarded import HOST, MANY, Target, check
 
 from autosched import te
+from autosched.codegen.build import generate_ir
 from autosched.schedule import Schedule
 from autosched.tir.nodes import PrimFunc
 
@@ -192,3 +193,20 @@ def test_a_tail_of_one_lane_leaves_its_neighbours(wide: str, narrow: str, target
         sch = Schedule(func)
         sch.vectorize(sch.split(sch.get_loops(sch.get_block("C"))[1], [None, width])[1])
         check(sch, func, target=target)
+
+
+def test_a_panel_below_the_bound_is_read_where_it_is() -> None:
+    """Where three panels are run over by two times two, the first column of a tile says whether its
+    panel is there. The loops around ask first, before that is known."""
+    a, w = te.placeholder((4, 8), name="A"), te.placeholder((3, 8, 16), name="W")
+    r = te.reduce_axis((0, 8), name="k")
+    c = te.compute((4, 40), lambda i, j: te.sum(a[i, r] * w[j // 16, r, j % 16], axis=r), name="C")
+    func = te.create_prim_func([a, w, c])
+    sch = Schedule(func)
+    i, j, k = sch.get_loops("C")
+    j0, j1, j2 = sch.split(j, [2, 2, 16])
+    sch.reorder(j0, j1, k, i, j2)
+    sch.unroll(i)
+    sch.vectorize(j2)
+    check(sch, func, rtol=1e-5)
+    assert " select " not in generate_ir(sch.func, Target("llvm -mcpu=x86-64-v3")).ir  # no clamp

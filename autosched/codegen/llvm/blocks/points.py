@@ -46,7 +46,7 @@ class Points:
         self.values = block.values()
         self.operands: dict[Var, Value] = {}
         self.clamp: tuple[Predicate, ...] = ()
-        self.known: tuple[Predicate, ...] = ()
+        self._known: tuple[Predicate, ...] = ()
         self.carried: Carry | None = None
         """What a sequential loop has in registers."""
         self.decisive = {v for e in block.body for v in _decisive(e, block)}
@@ -60,6 +60,12 @@ class Points:
         self._moving: dict[int, frozenset[Var]] = {}
         self._ends: dict[int, tuple[Iter, Affine, bool] | None] = {}
         self._safe: dict[int, bool] = {}
+
+    def know(self, known: Iterable[Predicate]) -> None:
+        """From here on `known` holds at every point that is written; what was found safe or not
+        before was so without."""
+        self._known = tuple(known)
+        self._safe.clear()
 
     # What expressions of the block mean: `scalar.Context` ---------------------------------
 
@@ -131,8 +137,8 @@ class Points:
         return found
 
     def is_safe(self, access: Access) -> bool:
-        """Whether the access is in bounds at every point of the loop nest at which `known` holds,
-        the block's own predicates apart."""
+        """Whether the access is in bounds at every point of the loop nest at which what is known
+        (`know`) holds, the block's own predicates apart."""
         found = self._safe.get(id(access))
         if found is None:
             form = self.over_loops(access)
@@ -150,9 +156,9 @@ class Points:
         return always(low >= 0) and any(always(x < size) for x in (high, *self._tops(index)))
 
     def _tops(self, index: Affine) -> Iterator[Int]:
-        """The highest values that `known` leaves to an index: a panel's number is bounded by the
-        predicate on its first element."""
-        for p in self.known:
+        """The highest values that what is known leaves to an index: a panel's number is bounded by
+        the predicate on its first element."""
+        for p in self._known:
             for atom, mine in index.terms[:1]:
                 theirs = next((c for a, c in p.form.terms if a is atom), 0)
                 if isinstance(theirs, Size) or isinstance(mine, Size):

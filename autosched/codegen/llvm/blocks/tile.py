@@ -66,7 +66,7 @@ class TileWriter:
         extents = self.points.extents
         open_ = [q for q in self.begins if sometimes(q.form.span(extents)[1] >= q.bound)]
         guard = self.points.guard([*self.outer, *open_])
-        self.points.known = tuple(self.begins)
+        self.points.know(self.begins)
         if guard.scalar == "false":
             return
         if guard.scalar is not None:
