@@ -104,7 +104,8 @@ class Indexer:
         self.masks: set[str] = set()
         """Names of lane masks that `below` returned; its other names are single i1 values."""
         self.held: set[int] = set()
-        """Comparisons (by id) that the loops guarantee here."""
+        """Comparisons (by id) that the loops guarantee here: as of `failed`, what holds in one
+        block is told by id alone, so no comparison object may stand in two blocks."""
         self.failed: set[int] = set()
         """Comparisons (by id) that hold for none of the iterations here."""
         self.sizes: dict[SizeVar, str] = {}
