@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import signal
 import threading
 import time
@@ -128,7 +129,7 @@ class _Worker:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._over = threading.Event()
+        self._over: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._failed: AutoschedError | None = None
         self._thread = threading.Thread(target=self._run)
 
@@ -138,7 +139,7 @@ class _Worker:
 
     def end(self) -> None:
         """End it. Raises what it failed with."""
-        self._over.set()
+        self._over.put(0)
         if self._thread.ident is not None:
             self._thread.join()
         if self._failed is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import queue
 import signal
 import socket
 import sys
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -109,9 +109,9 @@ def run(options: argparse.Namespace) -> int:
     from measure.cluster.supervisor import Supervisor
 
     slots = slots_of(options, options.host, options.name, options.engine)
-    over = threading.Event()
+    over: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: over.set())
+        signal.signal(number, lambda number, _: over.put(number))
     with Supervisor(slots, say) as supervisor:
         supervisor.run(over)
     return 0

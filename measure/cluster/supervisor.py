@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -80,10 +80,17 @@ class Supervisor(Closing):
         alive = (s.process for s in self._slots)
         return tuple(p.pid for p in alive if p is not None and p.poll() is None)
 
-    def run(self, over: threading.Event) -> None:
-        """Serve until `over` is set. Raises MeasureError if a slot is another worker's."""
-        while not over.wait(LOOK_SECONDS):
-            self.look()
+    def run(self, over: queue.SimpleQueue[int]) -> None:
+        """Serve until `over` has something, which a handler of a signal may put there: it would
+        wait for itself at an event whose lock this thread holds. Raises MeasureError if a slot is
+        another worker's."""
+        while True:
+            try:
+                over.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                self.look()
+            else:
+                return
 
     def look(self) -> None:
         """Start what is not running and due. Raises MeasureError if a slot is another worker's."""
