@@ -121,7 +121,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_SECONDS * self.jobs):
-            if self.leaving.asked.is_set():
+            if self.leaving.asked:
                 self._end_late()
                 return
             self._beat()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from enum import Enum
 from types import FrameType
 
@@ -36,7 +35,7 @@ class Exit:
         self.why: Why | None = None
         self.reason = ""
         """With OVERRUN: what it took more of than it may."""
-        self.asked = threading.Event()
+        self.asked = False  # no event: a handler must not wait for the lock of one
         self._raised = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._leave)
@@ -45,15 +44,15 @@ class Exit:
         """Leave; of several reasons the first one holds, but a lease that is lost goes first."""
         if self.why is None or why is Why.LOST:
             self.why, self.reason = why, reason
-        if not self.asked.is_set():
-            self.asked.set()
+        if not self.asked:
+            self.asked = True
             # The main thread holds this signal back while it does what must be done whole.
             os.kill(os.getpid(), signal.SIGINT)
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         if self.why is None:
             self.why = Why.PARKED
-        self.asked.set()
+        self.asked = True
         if not self._raised:
             self._raised = True
             raise Leave(DONE)

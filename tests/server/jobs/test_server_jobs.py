@@ -90,6 +90,7 @@ def test_a_job_by_script_is_the_same_workload(client: httpx.Client) -> None:
     from autosched.tuning import SearchTask
 
     task = SearchTask("matmul", (32, 32, 32))
+    submit(client, 1)  # from here on the workload has its name
     body = {"workload": {"script": task.prim_func.script()}, "options": {"num_measure_trials": 1}}
     job = client.post("/v1/jobs", json=body).raise_for_status().json()
     assert job["workload_key"] == task.workload_key

@@ -46,11 +46,15 @@ class Leaving:
     asked_for: list[Why] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.asked = threading.Event()
+        self.told = threading.Event()
+
+    @property
+    def asked(self) -> bool:
+        return self.told.is_set()
 
     def ask(self, why: Why) -> None:
         self.asked_for.append(why)
-        self.asked.set()
+        self.told.set()
 
 
 @dataclass
@@ -84,7 +88,7 @@ def work(tmp_path: Path) -> Any:
 def beat(work: Work) -> list[Why]:
     """Let the heart beat until somebody is asked to leave."""
     work.heartbeat.start()
-    assert work.leaving.asked.wait(60.0)
+    assert work.leaving.told.wait(60.0)
     work.heartbeat.stop()
     return work.leaving.asked_for
 
