@@ -124,7 +124,7 @@ def compare(
             times[side.name].native.append(side.native())
         if peak is not None:
             peaks.append(peak.rate(10))
-        time.sleep(_SETTLE_SECONDS)
+        time.sleep(_SETTLE_SECONDS)  # our idle workers stop spinning before the peers run
         for peer in peers:
             least, call = peer.turn(5, seconds)
             times[peer.engine].python.append(least)

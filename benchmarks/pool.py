@@ -199,7 +199,7 @@ def wait_ready(pool: ClusterPool, count: int) -> None:
     while sum(d.state in ("ready", "busy") for d in pool.devices()) < count:
         if time.monotonic() > end:
             raise TimeoutError(f"{count} devices did not join within {JOIN_SECONDS:g} s")
-        time.sleep(0.05)
+        time.sleep(0.05)  # workers join one by one
 
 
 def same(trials: int = 128) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def builder_beside(case: Case) -> Iterator[Any]:
     try:
         end = time.monotonic() + FIRST_BUILD_SECONDS
         while count.value == 0 and process.is_alive() and time.monotonic() < end:
-            time.sleep(0.05)
+            time.sleep(0.05)  # until the other process has built a kernel
         if not process.is_alive():
             raise RuntimeError(f"the process that builds ended with status {process.exitcode}")
         if count.value == 0:

@@ -64,7 +64,7 @@ def end_session(leader: int, seconds: float) -> int | None:
     # The child is left to be waited for, so that no other group can have its number.
     seen = os.WEXITED | os.WNOHANG | os.WNOWAIT
     while (done := os.waitid(os.P_PID, leader, seen)) is None and time.monotonic() < until:
-        time.sleep(POLL)
+        time.sleep(POLL)  # waitid has no time limit
     os.kill(leader, SIGKILL)
     with suppress(ProcessLookupError):  # it does not lead its session yet
         os.killpg(leader, SIGKILL)

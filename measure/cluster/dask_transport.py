@@ -186,7 +186,7 @@ class DaskTransport:
                     f"the scheduler at {self.address} did not come back within "
                     f"{self._wait_seconds:.0f} s: {explained(e)}"
                 ) from e
-            time.sleep(min(seconds, PAUSE_SECONDS))
+            time.sleep(min(seconds, PAUSE_SECONDS))  # the scheduler may come back
 
 
 async def _tell(client: Client, address: str, key: str) -> None:

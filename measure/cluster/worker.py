@@ -121,7 +121,7 @@ class Service(Closing):
         self._thread.submit(self._serve, request, post).result()
 
     def stop(self, batch: str) -> str:
-        """Nobody waits for a batch any more; it may be under way, or still to come. Returns "OK":
+        """Cancel a batch, which may be running or not have arrived yet. Returns "OK":
         a Dask worker that has no such call answers None."""
         with self._lock:
             self._stopped.append(batch)

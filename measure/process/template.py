@@ -66,7 +66,7 @@ def _serve(control: socket.socket, watch: int, children: _Children) -> None:
     while watch not in wait([control, watch]):
         try:
             packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
-        except ConnectionResetError:  # closed with a reply in it that nobody read
+        except ConnectionResetError:  # the owner closed it before it read a reply
             return
         if not packet:
             return

@@ -65,7 +65,7 @@ class Frontier:
             if time.monotonic() > until:
                 self._passed = max(self._passed, oldest)
                 break
-            time.sleep(_LOOK_SECONDS)  # a commit of another process tells nobody
+            time.sleep(_LOOK_SECONDS)  # another process's commit sends no notification
         return look()
 
     def _settled(self, connection: Connection) -> tuple[int, int | None]:

@@ -98,7 +98,7 @@ class Retry:
             left = self._end - time.monotonic()
             self._on_wait(f"{why}; trying again for {left:.0f} seconds")
         self._next = min(2 * self._next, _LONGEST_PAUSE_S)
-        time.sleep(seconds)
+        time.sleep(seconds)  # before the request is sent again
 
 
 def raise_for(response: httpx.Response) -> None:

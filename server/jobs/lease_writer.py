@@ -67,7 +67,7 @@ class LeaseWriter(RecordToStore):
             except StoreUnavailable:
                 if time.monotonic() > self.heartbeat.lease_ends:
                     raise
-                time.sleep(RETRY_SECONDS)
+                time.sleep(RETRY_SECONDS)  # the database may come back
 
     def history(
         self, workload_key: str, target: str, seed: int, device: str

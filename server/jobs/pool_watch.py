@@ -90,7 +90,7 @@ def patiently(make: Callable[[], Pool], address: str) -> Pool:
         except MeasureError:
             if not PoolAddress.parse(address).is_cluster or time.monotonic() > end:
                 raise
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS)  # the scheduler may be starting
 
 
 def _less(now: Activity, before: Activity) -> Activity:

@@ -1,4 +1,4 @@
-"""Records in pairs: those that are stale, of another target, or of one that nobody knows."""
+"""Records in pairs: those that are stale, of another target, or of an unknown one."""
 
 from __future__ import annotations
 

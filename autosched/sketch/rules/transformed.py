@@ -231,11 +231,10 @@ def _product_specs(info: BlockInfo, target: Target) -> tuple[TileSpec, ...]:
     return tuple(found)
 
 
-def _product(
-    state: State, schedule: Schedule, info: BlockInfo, specs: tuple[TileSpec, ...]
-) -> list[str]:
-    """Tile the product, its prepared weights in panels; the names of the blocks that pack them."""
-    by_axis = _own(schedule, info)
+def _cut(
+    schedule: Schedule, info: BlockInfo, specs: tuple[TileSpec, ...], by_axis: dict[int, LoopRV]
+) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
+    """Split the loops over results: those around the register tile, its rows, and its columns."""
     tiles = {spec.axis: spec for spec in specs}
     outer: list[LoopRV] = []
     inner: list[LoopRV] = []
@@ -247,10 +246,19 @@ def _product(
             continue
         around, part = schedule.split(loop, [None, Decision(spec.names[0])])
         outer.append(around)
-        inner.append(part)
         if spec.role == "vector":
-            lane = part
-    inner.remove(lane)
+            columns = part
+        else:
+            inner.append(part)
+    return outer, inner, columns
+
+
+def _product(
+    state: State, schedule: Schedule, info: BlockInfo, specs: tuple[TileSpec, ...]
+) -> list[str]:
+    """Tile the product, its prepared weights in panels; the names of the blocks that pack them."""
+    by_axis = _own(schedule, info)
+    outer, inner, lane = _cut(schedule, info, specs, by_axis)
     schedule.reorder(*outer, *(by_axis[id(a)] for a in info.reduce), *inner, lane)
     block = schedule.get_block(info.name)
     packed: list[str] = []
@@ -283,23 +291,9 @@ def _dots(
 ) -> list[str]:
     """Tile the product by an intrinsic; the name of the block that packs its weights."""
     by_axis = _own(schedule, info)
-    tiles = {spec.axis: spec for spec in specs}
-    outer: list[LoopRV] = []
-    inner: list[LoopRV] = []
-    for axis in info.spatial:
-        loop = by_axis[id(axis)]
-        spec = tiles.get(axis.var.name)
-        if axis is dot.column:
-            around, wide = schedule.split(loop, [None, Decision(tiles[axis.var.name].names[0])])
-            several, lanes = schedule.split(wide, [None, dot.lanes])
-            outer.append(around)
-            inner.append(several)
-        elif spec is None:
-            outer.append(loop)
-        else:
-            around, part = schedule.split(loop, [None, Decision(spec.names[0])])
-            outer.append(around)
-            inner.append(part)
+    outer, inner, columns = _cut(schedule, info, specs, by_axis)
+    several, lanes = schedule.split(columns, [None, dot.lanes])
+    inner.append(several)
     reduce = [by_axis[id(a)] for a in info.reduce]
     at = info.reduce.index(dot.term)
     reduce[at], terms = schedule.split(reduce[at], [None, dot.group])
