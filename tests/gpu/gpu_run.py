@@ -22,6 +22,7 @@ from autosched.runtime.cuda import CUDAFunction
 from autosched.runtime.detect import architecture
 from autosched.runtime.device import DeviceFunction
 from autosched.runtime.opencl import OpenCLFunction
+from autosched.script import parse_func
 from autosched.search.analysis import analyse
 from autosched.target.gpu import limits_of
 from autosched.tir import dtypes, interp, whole
@@ -141,3 +142,13 @@ def check_kernels(func: PrimFunc, target: at.Target) -> bool:
         if asked and not any(s.block.name.startswith("step") for s in real.sites()):
             assert float(mine.shared_bytes) == real.shared_bytes + exchanged
     return True
+
+
+def check_all(plain: PrimFunc, scheduled: PrimFunc) -> None:
+    """The text reads back, and device and interpreter compute what the plain program does."""
+    assert parse_func(scheduled.script()).same(scheduled)
+    check(scheduled, plain)
+    inputs, outputs = random_inputs(plain), poisoned(scheduled)
+    interp.run(scheduled, ordered(scheduled, inputs, outputs))
+    for found, wanted in zip(outputs, reference(plain, inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

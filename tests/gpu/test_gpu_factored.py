@@ -9,7 +9,7 @@ import cuda_on_host
 import numpy as np
 import pytest
 from factored_programs import FACTORED, rows_summed, tutorial
-from gpu_run import check, here, ordered, poisoned, program, random_inputs, reference
+from gpu_run import check_all, here, program
 from test_gpu_cuda_on_host import agree
 
 import autosched as at
@@ -17,18 +17,11 @@ from autosched import te
 from autosched.errors import CodegenError, ScheduleError
 from autosched.schedule import Schedule
 from autosched.script import parse_func
-from autosched.tir import interp
 
 
 @pytest.mark.parametrize("name", FACTORED)
 def test_programs(name: str) -> None:
-    plain, scheduled = FACTORED[name]()
-    assert parse_func(scheduled.script()).same(scheduled)
-    check(scheduled, plain)
-    inputs, outputs = random_inputs(plain), poisoned(scheduled)
-    interp.run(scheduled, ordered(scheduled, inputs, outputs))
-    for found, wanted in zip(outputs, reference(plain, inputs), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    check_all(*FACTORED[name]())
 
 
 @pytest.mark.skipif(cuda_on_host.CXX is None, reason="no C++ compiler (g++)")

@@ -7,17 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cuda_on_host
-import numpy as np
 import pytest
-from gpu_run import check, cuda, opencl, ordered, poisoned, program, random_inputs, reference
+from gpu_run import (
+    check_all,
+    cuda,
+    opencl,
+    program,
+)
 from scope_programs import DYNAMIC, WARPS, Pair, rows_of_warps
 from test_gpu_cuda_on_host import agree
 
 from autosched import te
 from autosched.codegen.gpu.generate import generate
 from autosched.schedule import Schedule
-from autosched.script import parse_func
-from autosched.tir import interp
 
 PROGRAMS: dict[str, Callable[[], Pair]] = {
     **{f"dynamic, {name}": make for name, make in DYNAMIC.items()},
@@ -27,13 +29,7 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
-    plain, scheduled = PROGRAMS[name]()
-    assert parse_func(scheduled.script()).same(scheduled)
-    check(scheduled, plain)
-    inputs, outputs = random_inputs(plain), poisoned(scheduled)
-    interp.run(scheduled, ordered(scheduled, inputs, outputs))
-    for found, wanted in zip(outputs, reference(plain, inputs), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    check_all(*PROGRAMS[name]())
 
 
 @pytest.mark.skipif(cuda_on_host.CXX is None, reason="no C++ compiler (g++)")

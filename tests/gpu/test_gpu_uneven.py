@@ -7,25 +7,17 @@ from math import prod
 from pathlib import Path
 
 import cuda_on_host
-import numpy as np
 import pytest
-from gpu_run import check, ordered, poisoned, program, random_inputs, reference
+from gpu_run import check, check_all, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gpu_cuda_on_host import agree
 from uneven_programs import UNEVEN, fetched_by_more, rows, shared_by_more
 
-from autosched.tir import interp
-
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_programs(name: str) -> None:
-    plain, scheduled = UNEVEN[name]()
-    check(scheduled, plain)
-    inputs, outputs = random_inputs(plain), poisoned(scheduled)
-    interp.run(scheduled, ordered(scheduled, inputs, outputs))
-    for found, wanted in zip(outputs, reference(plain, inputs), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    check_all(*UNEVEN[name]())
 
 
 @pytest.mark.skipif(cuda_on_host.CXX is None, reason="no C++ compiler (g++)")
