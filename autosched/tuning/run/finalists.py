@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from autosched.errors import TuningError
@@ -18,20 +19,36 @@ if TYPE_CHECKING:
 
 ROUNDS = 6
 """Interleaved timings of each finalist."""
+SLOWED = 1.25
+"""Times their trials that finalists take in a disturbed re-measurement; a quiet one: 1 to 1.15."""
 _AT_FAULT = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS, Status.RUNTIME_ERROR})
 
 
-def remeasure(pool: Pool, handle: JobHandle, traces: Sequence[Trace]) -> list[MeasureResult]:
+def remeasure(
+    pool: Pool, handle: JobHandle, traces: Sequence[Trace], finalists: Sequence[Record]
+) -> list[MeasureResult]:
     """The finalists measured again in interleaved blocks, since a time that is chosen because it is
     small is likely to be too small.
 
-    Once more where a finalist was lost with its device: then a finalist has its time of the first
-    attempt, or of the second if it has none there, and is out if it was at fault in either.
+    Once more where a finalist was lost with its device, or where most take `SLOWED` times what they
+    took before: the machine was disturbed, and not all programs suffer alike. Then a finalist has
+    its time of the attempt that was slowed less, or of the other if it has none there, and is out
+    if it was at fault in either.
     """
     attempts = [pool.remeasure(handle, traces, ROUNDS)]
-    if any(timing.status is Status.DEVICE_LOST for timing in attempts[0]):
+    before = [r.seconds or math.inf for r in finalists]
+    lost = any(timing.status is Status.DEVICE_LOST for timing in attempts[0])
+    if lost or _slowdown(attempts[0], before) > SLOWED:
         attempts.append(pool.remeasure(handle, traces, ROUNDS))
+    if not lost:
+        attempts.sort(key=lambda timings: _slowdown(timings, before))
     return [_first_right(timings) for timings in zip(*attempts, strict=True)]
+
+
+def _slowdown(timings: Sequence[MeasureResult], before: Sequence[float]) -> float:
+    """The median of the finalists' times over their times as trials, 1 where none has a time."""
+    both = zip(timings, before, strict=True)
+    return median([t.seconds / s for t, s in both if t.seconds is not None] or [1.0])
 
 
 def _first_right(timings: Sequence[MeasureResult]) -> MeasureResult:

@@ -407,7 +407,7 @@ class Session:
         self.progress.note(f"measuring {len(finalists)} finalists again, in interleaved blocks")
         traces = [self._trace_of(r) for r in finalists]
         with self.clock.phase("finalists", whole=True):
-            timings = remeasure(pool, handle, traces)
+            timings = remeasure(pool, handle, traces, finalists)
         final: list[Record] = []
         for record, timing in zip(finalists, timings, strict=True):
             if timing.status == OK and timing.seconds is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,7 +82,33 @@ LOST, LATE, WRONG = Status.DEVICE_LOST, Status.RUN_TIMEOUT, Status.WRONG_RESULT
 def test_a_finalist_lost_with_its_device_is_measured_once_more(
     attempts: Sequence[Sequence[float | Status]], kept: Sequence[float | Status]
 ) -> None:
+    _assert_kept(attempts, kept)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "kept"),
+    [
+        (((1.2, 2.4),), (1.2, 2.4)),
+        (((1.8, 2.6), (1.1, 2.1)), (1.1, 2.1)),
+        (((1.8, 2.6), (1.9, 2.7)), (1.8, 2.6)),
+        (((1.8, 2.6), (1.1, LOST)), (1.1, 2.6)),
+        (((1.8, 2.6), (1.1, WRONG)), (1.1, WRONG)),
+        (((1.8, WRONG), (1.1, 2.1)), (1.1, WRONG)),
+    ],
+)
+def test_finalists_slower_than_their_trials_are_measured_once_more(
+    attempts: Sequence[Sequence[float | Status]], kept: Sequence[float | Status]
+) -> None:
+    """The attempt that was disturbed less counts, as programs do not suffer alike."""
+    _assert_kept(attempts, kept)
+
+
+def _assert_kept(
+    attempts: Sequence[Sequence[float | Status]], kept: Sequence[float | Status]
+) -> None:
+    """What finalists that took 1 and 2 seconds as trials have, and that no attempt is left out."""
     pool = _Attempts(*attempts)
-    found = remeasure(pool, None, [None, None])  # type: ignore[arg-type,list-item]
+    trials = [SimpleNamespace(seconds=s) for s in (1.0, 2.0)]
+    found = remeasure(pool, None, [None, None], trials)  # type: ignore[arg-type,list-item]
     assert tuple(d.seconds or d.status for d in found) == tuple(kept)
     assert pool.attempts == []
