@@ -5,9 +5,9 @@
 `MODEL.npz` beside a model holds its inputs as `in_NAME`; without it, inputs are drawn at random for
 models whose sizes are all fixed. Each model is compiled once a number of threads; its outputs are
 compared with onnxruntime's (where the engines differ among themselves, with either's; for a model
-with quantised operators, and with --precision, in parts of the largest value); then all sides are
-timed in turns, each engine in a process that is stopped outside its turns. A side's time is the
-minimum over all turns, a ratio that of the faster engine over ours.
+with quantised operators or values of 16 bits, and with --precision, in parts of the largest
+value); then all sides are timed in turns, each engine in a process that is stopped outside its
+turns. A side's time is the minimum over all turns, a ratio that of the faster engine over ours.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ ENGINES = ("ort", "openvino")
 QUANTISED = ("Quantize", "Quant", "QLinear", "Integer")
 BYTES = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 """Types of the weights of models that are no float models, whatever they compute in."""
+HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 UNTUNED_MEAN, UNTUNED_LEAST = 0.95, 0.7
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 STEPS = 0.02
-"""Of the largest value: how far outputs of quantised models, and those of products in less than
-float32, may lie apart."""
+"""Of the largest value: how far outputs of quantised models, and those of values or products in
+less than float32, may lie apart."""
 Array = np.ndarray[Any, Any]
 
 
@@ -79,6 +80,7 @@ def compare(path: Path, threads: int, options: argparse.Namespace) -> dict[str, 
             row["of_bytes"] = any(
                 w.data_type in BYTES and len(w.dims) > 1 for w in model.graph.initializer
             )
+            row["of_halves"] = any(w.data_type in HALVES for w in model.graph.initializer)
             peers = _open(path, feeds, threads, Path(folder), options)
         except (ValueError, PeerError) as e:
             return _failed(row, e)
@@ -120,7 +122,7 @@ def _compile_and_check(
     took = time.perf_counter() - start
     arrays = [feeds[i.name] for i in compiled.inputs]
     found = compiled(*arrays)
-    rounded = row["quantised"] or options.precision != "float32"
+    rounded = row["quantised"] or row["of_halves"] or options.precision != "float32"
     oracle, error = _compared(found, folder, rounded)
     return {
         "call": lambda: compiled(*arrays),
@@ -269,7 +271,7 @@ def _bars(found: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]
     ratios = {
         r["model"]: r["ratio"]
         for r in rows
-        if "error" not in r and not r["quantised"] and not r["of_bytes"]
+        if "error" not in r and not (r["quantised"] or r["of_bytes"] or r["of_halves"])
     }
     if ratios:
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
