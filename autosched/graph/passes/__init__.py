@@ -6,6 +6,7 @@ from autosched.graph.passes.attention16 import bfloat16_attention
 from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
 from autosched.graph.passes.fuse import fuse
+from autosched.graph.passes.halves import halves
 from autosched.graph.passes.int8 import int8
 from autosched.graph.passes.integers import integers
 from autosched.graph.passes.layout import layout
@@ -30,6 +31,7 @@ __all__ = [
     "dead_code",
     "fold",
     "fuse",
+    "halves",
     "int8",
     "integers",
     "lambda_lift",
@@ -70,10 +72,12 @@ def optimise(
 ) -> IRModule:
     """The module as its kernels are compiled; with the precision "bfloat16" products are those of
     the pass `bfloat16`, on a target with intrinsics for them those of attention too; with "int8"
-    those of weights of 8 bits are those of the pass `int8`."""
+    those of weights of 8 bits are those of the pass `int8`. On a CPU the pass `halves` runs."""
     if precision == "int8":  # before constants are folded: what the file stores is still there
         module = int8(module)
     for one in PIPELINE:
+        if one is unsigned and not (target is not None and target.is_gpu):
+            module = halves(module)
         if one is fuse and precision == "bfloat16":
             module = bfloat16(module)
             tiles = target is not None and "amx-bf16" in target.features
