@@ -340,7 +340,7 @@ def evaluate_operator(
         out = [np.empty(shape, dtype) for shape, dtype in made.results]
         if made.func is not None:
             used = [np.asarray(values[n], order="C") for n in made.reads]
-            reference(made.func, [*used, *(a for a in out if a.size)])
+            reference(made.func, [*used, *(a for a in out if a.size)], blas=True)
     except Unsupported as e:
         raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
     except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:

@@ -12,6 +12,7 @@ from autosched.errors import VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, always
 from autosched.tir.apart import injective
+from autosched.tir.contract import contract, view_of
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.interp import Array, as_int, at_sizes, bind, constant
 from autosched.tir.nodes import Access, Block, PrimFunc, Site, foreign, sites
@@ -25,11 +26,12 @@ UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minim
 """What NumPy has for a known reducer."""
 
 
-def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
+def reference(func: PrimFunc, arrays: Sequence[Array], blas: bool = False) -> None:
     """Evaluate an unscheduled `func`, as te.create_prim_func makes it, on `arrays` in place.
 
     Each block is evaluated over whole arrays, in pieces of about 64 MiB. Sums are NumPy's: pairwise
-    and so at least as accurate as in program order.
+    and so at least as accurate as in program order. With `blas`, which may start threads, sums of
+    products are products of matrices: fast, and in the order of the library.
     Raises ArgumentError if the arrays do not fit, VerifyError if an access is out of bounds or if
     `func` has been scheduled.
     """
@@ -45,6 +47,8 @@ def reference(func: PrimFunc, arrays: Sequence[Array]) -> None:
             steps = _steps(found)
             for step in range(steps or 1):
                 for block in found:
+                    if blas and not steps and contract(block, memory):
+                        continue
                     _Whole(block, memory, step if steps else None).run()
 
 
@@ -183,12 +187,14 @@ class _Whole(Values):
         super().__init__(block, memory)
         self.step = step
         self.extents = [as_int(i.extent) for i in block.iters]
+        self.ranges: tuple[range, ...] = ()
+        self.views: dict[int, Array | None] = {}
         self.reduced = tuple(n for n, i in enumerate(block.iters) if i.kind == "reduce")
 
     def run(self) -> None:
         """Evaluate it everywhere."""
         for ranges in self.pieces():
-            rank = len(ranges)
+            rank, self.ranges = len(ranges), ranges
             for n, (it, r) in enumerate(zip(self.block.iters, ranges, strict=True)):
                 shape = [1] * rank
                 shape[n] = len(r)
@@ -212,7 +218,35 @@ class _Whole(Values):
             )
         )
 
+    def load(self, access: Access, mask: Array | None) -> Any:
+        """The elements that an access names: a view where it is in bounds at all points."""
+        if id(access) not in self.views:
+            self.views[id(access)] = self._view(access)
+        view = self.views[id(access)]
+        return super().load(access, mask) if view is None else view[self._piece_of(view)]
+
+    def _view(self, access: Access) -> Array | None:
+        """What an access names at all points, with a dimension for each axis of the block."""
+        variables = [i.var for i in self.block.iters]
+        found = view_of(
+            access, self.memory[id(access.buffer)], dict(zip(variables, self.extents, strict=True))
+        )
+        if found is None:
+            return None
+        axes, view = found
+        number = {v: n for n, v in enumerate(axes)}
+        at = tuple(slice(None) if v in number else None for v in variables)
+        return view.transpose([number[v] for v in variables if v in number])[at]
+
+    def _piece_of(self, view: Array) -> tuple[slice, ...]:
+        """The part of a view that the piece has."""
+        return tuple(
+            slice(r.start, r.stop) if n == whole and n > 1 else slice(None)
+            for n, whole, r in zip(view.shape, self.extents, self.ranges, strict=True)
+        )
+
     def piece(self, shape: list[int], first: bool) -> None:
+        """Evaluate one box of points."""
         block = self.block
         if scatters(block) or _meets(block):
             self.scatter(shape)
@@ -222,8 +256,7 @@ class _Whole(Values):
             np.broadcast_to(np.asarray(self.expr(e, None), dtypes.array_dtype(e.dtype)), shape)
             for e in block.body
         ]
-        targets = [(self.memory[id(a.buffer)], self.element(a, None)) for a in block.writes]
-        places = [tuple(np.broadcast_to(i, kept) for i in at) for _, at in targets]
+        targets = [self._target(a, kept) for a in block.writes]
         if block.reducer is not None:
             if first and block.init:
                 old = [
@@ -231,10 +264,29 @@ class _Whole(Values):
                     for e in block.reducer.identity
                 ]
             else:
-                old = [a[at] for (a, _), at in zip(targets, places, strict=True)]
+                old = [a[at] for a, at in targets]
             results = self.reduce(old, results)
-        for (array, _), at, result in zip(targets, places, results, strict=True):
+        for (array, at), result in zip(targets, results, strict=True):
             array[at] = result if at else result.reshape(-1)[-1]
+
+    def _target(self, access: Access, kept: list[int]) -> tuple[Array, Any]:
+        """Where the results of a piece go: an array, and an index of it by which it has a
+        dimension for each axis of the block, of size 1 for reduced ones."""
+        array = self.memory[id(access.buffer)]
+        place = {i.var: n for n, i in enumerate(self.block.iters)}
+        axes = [i.single_var() if isinstance(i, Affine) else None for i in access.indices]
+        numbers = [place[v] for v in axes if v is not None]
+        parts = tuple(slice(self.ranges[n].start, self.ranges[n].stop) for n in numbers)
+        plain = (
+            0 < len(numbers) == len(axes) == len(set(numbers))
+            and all(n == 1 or k in numbers for k, n in enumerate(kept))
+            and all(p.stop <= n for p, n in zip(parts, array.shape, strict=True))
+        )
+        if not plain:
+            at = self.element(access, None)
+            return array, tuple(np.broadcast_to(i, kept) for i in at)
+        there = array[parts].transpose(sorted(range(len(numbers)), key=numbers.__getitem__))
+        return there, tuple(slice(None) if k in numbers else None for k in range(len(kept)))
 
     def scatter(self, shape: list[int]) -> None:
         """Combine every point's values into the elements that the point names."""

@@ -192,6 +192,17 @@ def test_the_message_names_block_access_and_point() -> None:
         interp.run(shrunk(te.create_prim_func([A, B]), (3, 3)), arrays)
 
 
+def test_a_product_out_of_bounds() -> None:
+    """As a product of matrices, too."""
+    a, b = te.placeholder((4, 6), name="A"), te.placeholder((6, 5), name="B")
+    k = te.reduce_axis((0, 6), name="k")
+    made = te.compute((4, 5), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    func = shrunk(te.create_prim_func([a, b, made]), (4, 5))
+    arrays = [np.zeros(s, F32) for s in ((4, 5), (6, 5), (4, 5))]
+    with pytest.raises(VerifyError, match="index 1 takes values from 0 to 5, extent 5"):
+        whole.reference(func, arrays, blas=True)
+
+
 def test_a_write_out_of_bounds() -> None:
     A, B = Buffer("A", (3,), F32), Buffer("B", (2,), F32)
     i = Var("i")
