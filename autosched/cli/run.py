@@ -48,6 +48,10 @@ def run(options: argparse.Namespace) -> int:
         fixed = dict(options.shape)
         options.shape += [(n, a.shape) for n, a in inputs.items() if n not in fixed]
     model = build_model(options.model, options)
+    names = [i.name for i in model.inputs]
+    unknown = next((n for n in inputs if n not in names), None)
+    if unknown is not None:
+        raise ArgumentError(f"no input is named {unknown!r}; there are {', '.join(names)}")
     missing = [i for i in model.inputs if i.name not in inputs]
     if missing:
         wanted = ", ".join(f"{i.name} ({i.dtype} {i.shape})" for i in missing)

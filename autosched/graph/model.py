@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy.typing as npt
 
@@ -183,6 +183,12 @@ class CompiledModel:
         from autosched.graph.saved import save
 
         save(self, folder)
+
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            "a compiled model holds code in memory and is not pickled; write it by save(folder), "
+            "and read it by graph.load(folder) in the other process"
+        )
 
     def export(self, folder: str | os.PathLike[str], prefix: str = "") -> ExportedModel:
         """Write the model for C programs: STEM.o, STEM.h, STEM.weights and STEM.cmake, where STEM

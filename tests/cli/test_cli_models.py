@@ -162,6 +162,7 @@ def test_tune_and_compile_from_the_records(cli: Cli, tmp_path, monkeypatch) -> N
         (("run", "nowhere"), "neither an ONNX file nor a folder"),
         (("run", "net.onnx", "--input", "x"), "expected NAME=FILE.npy"),
         (("run", "net.onnx"), "inputs are missing: x (float32 ("),
+        (("run", "net.onnx", "--input", "z=bad.npy"), "no input is named 'z'; there are x"),
         (("run", "net.onnx", "--input", f"x={__file__}"), "expected numbers as numpy.save writes"),
         (
             ("run", "net.onnx", "--input", "x=one.npz"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -320,6 +321,11 @@ assert not loaded, loaded
     assert again.plan == compiled.plan
     with pytest.raises(ArgumentError, match="holds no compiled model"):
         graph.load(tmp_path)
+
+
+def test_a_model_is_saved_and_not_pickled(compiled):
+    with pytest.raises(TypeError, match=r"write it by save\(folder\), and read it by graph.load"):
+        pickle.dumps(compiled)
 
 
 def test_saved_loops_and_branches_run(rng, tmp_path):

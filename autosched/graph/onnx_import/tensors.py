@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 READ = frozenset({*dtypes.DTYPES, "uint16", "uint32", "uint64"})
 """Element types of constants; te has fewer."""
+PLAIN = {
+    "FLOAT": "<f4", "DOUBLE": "<f8", "FLOAT16": "<f2", "BOOL": "?", "INT8": "i1", "INT16": "<i2",
+    "INT32": "<i4", "INT64": "<i8", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4",
+    "UINT64": "<u8",
+}  # fmt: skip
+"""Element types whose bytes in a file are those of an array."""
 
 
 class Tensors:
@@ -59,8 +66,9 @@ class Tensors:
         check_shape(tensor.dims, where, self.bounds)
         try:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                tensor = self._external(tensor, where)
-            array = numpy_helper.to_array(tensor)
+                array = self._external(tensor, where)
+            else:
+                array = numpy_helper.to_array(tensor)
         except Unsupported:
             raise
         except Exception as e:  # onnx raises whatever NumPy and protobuf do
@@ -73,8 +81,10 @@ class Tensors:
             raise Unsupported(f"{where} has the element type {array.dtype.name}")
         return array
 
-    def _external(self, tensor: onnx.TensorProto, where: str) -> onnx.TensorProto:
+    def _external(self, tensor: onnx.TensorProto, where: str) -> Array:
+        """The array of a tensor in another file, in memory once."""
         import onnx
+        from onnx import numpy_helper
 
         entries = {e.key: e.value for e in tensor.external_data}
         name = entries.get("location", "")
@@ -84,18 +94,35 @@ class Tensors:
         path = (folder / name).resolve()
         if not path.is_relative_to(folder) or not path.is_file():
             raise Unsupported(f"{where} is in {name!r}, which is no file in the model's folder")
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
-        size = path.stat().st_size
-        if offset < 0 or length < 0 or offset + length > size:
+        size, shape = path.stat().st_size, tuple(tensor.dims)
+        start = _bytes(entries, "offset", where) or 0
+        length = _bytes(entries, "length", where)
+        plain = PLAIN.get(onnx.TensorProto.DataType.Name(tensor.data_type))
+        need = None if plain is None else prod(shape) * np.dtype(plain).itemsize
+        if need is not None and length not in (None, need):
             raise Unsupported(
-                f"{where} is bytes {offset} to {offset + length} of {name!r}, which has {size}"
+                f"{where} is {length} bytes of {name!r}; its shape {shape} takes {need}"
             )
-        with path.open("rb") as file:
-            file.seek(offset)
-            data = file.read(length or size - offset)
-        out = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
-        out.raw_data = data
-        return out
+        if need is None:
+            need = max(size - start, 0) if length is None else length
+        if start + need > size:
+            raise Unsupported(
+                f"{where} is bytes {start} to {start + need} of {name!r}, which has {size}"
+            )
+        if plain is not None:
+            return np.fromfile(path, plain, prod(shape), offset=start).reshape(shape)
+        data = np.fromfile(path, np.uint8, need, offset=start).tobytes()
+        return numpy_helper.to_array(
+            onnx.TensorProto(dims=shape, data_type=tensor.data_type, raw_data=data)
+        )
+
+
+def _bytes(entries: Mapping[str, str], key: str, where: str) -> int | None:
+    """A number of bytes in the description of an external tensor, None where there is none."""
+    text = entries.get(key)
+    if text is not None and not text.isdecimal():
+        raise Unsupported(f"{where} has the {key} {text!r}; expected a number of bytes")
+    return None if text is None else int(text)
 
 
 def check_shape(shape: Sequence[Any], where: str, bounds: Bounds) -> None:
