@@ -13,7 +13,8 @@ from autosched.graph.ir import Binding, Body, Call, Function, Var
 from autosched.graph.ops.views import runs
 from autosched.graph.types import TensorType
 
-_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that leave elements in their order."""
 
 
 def with_joined_axes(function: Function) -> Function:
@@ -55,7 +56,7 @@ def _joined(p: Var, function: Function) -> TensorType | None:
         if not isinstance(b.value, Call) or all(a is not p for a in b.value.args):
             continue
         made = b.vars[0].type
-        if b.value.callee not in _RESHAPES or not isinstance(made, TensorType):
+        if b.value.callee not in RESHAPES or not isinstance(made, TensorType):
             return None
         if not made.is_static:
             return None

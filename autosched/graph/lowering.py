@@ -14,6 +14,7 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.infer import define
 from autosched.graph.ir import Array, Call, Const, Function, Global, tensor_type
 from autosched.graph.joined import with_joined_axes
+from autosched.graph.moved import with_few_axes
 from autosched.graph.ops.tensors import TensorLike, View, computed, constant, stored, within
 from autosched.graph.passes.layout import channels_last
 from autosched.graph.rows import with_one_axis_of_rows
@@ -37,7 +38,7 @@ def lower(function: Function, implementation: Implementation | None = None) -> P
         raise WorkloadError(
             f"{function.name} is no primitive function; graph.passes.fuse makes primitive ones"
         )
-    function = with_joined_axes(with_one_axis_of_rows(function))
+    function = with_few_axes(with_joined_axes(with_one_axis_of_rows(function)))
     spatial = bool(function.attr("spatial"))
     layouts = {
         len(t.layout): t.layout

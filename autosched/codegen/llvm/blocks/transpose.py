@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 16
 """Rows of a square: no more vectors than there are registers."""
+SQUARES = 4
+"""Squares beside each other before the next rows: memory is read in longer stretches."""
 MAX_INTERLEAVED = 4
 """Vectors that are stored as one, element by element in turn."""
 
@@ -92,10 +94,11 @@ def _side(block: Block, f: FunctionWriter) -> int:
 
 def _step(access: Access, var: Var) -> int | None:
     """How far an iteration moves an access: 0 not at all, 1 to the next element, -1 farther; None
-    if that depends."""
+    if that depends. Dimensions of one element are none."""
     forms = [i for i in access.indices if isinstance(i, Affine)]
     if len(forms) != len(access.indices):
         return None
+    forms = [i for i, n in zip(forms, access.buffer.shape, strict=True) if not same_int(n, 1)]
     if not forms:
         return 0
     *outer, last = forms
@@ -130,36 +133,57 @@ class TransposeWriter:
         self.interleaves = _fills_rows(written, found.along, found.across)
 
     def write(self) -> None:
-        """Squares along the rows, then along the columns; what is left of both is masked."""
-        found = self.found
-        self._cut(found.along, lambda rows: self._between(0, rows))
+        """Stretches of `SQUARES` squares along the rows, so that what is read of a row lies
+        together; in one of them squares along the columns. What is left of both is masked."""
+        along, wide = self.found.along, SQUARES * self.side
+        whole, rest = divmod(int(along.extent), wide)
+        self._counted(along, whole, wide, 0, lambda: self._between(0, SQUARES, 0))
+        if rest:
+            self.f.index.env[along.var] = whole * wide
+            self._between(0, *divmod(rest, self.side))
+        self.f.index.env.pop(along.var, None)
 
-    def _cut(self, loop: For, body: Callable[[int], None]) -> None:
-        """`body` at every whole side of a loop, and at what is left; it is told how much is
-        there."""
-        f, side = self.f, self.side
-        whole, rest = divmod(int(loop.extent), side)
-        counter = Var(f"{loop.var.name}_square")
+    def _counted(
+        self, loop: For, count: int, step: int, start: int | str, body: Callable[[], None]
+    ) -> None:
+        """`body` at so many steps of a loop from `start` on."""
+        f, counter = self.f, Var(f"{loop.var.name}_square")
 
         def inside() -> None:
             at = f.index.env[counter]
-            start = at * side if isinstance(at, int) else f.b.op(f"mul nsw i64 {at}, {side}")
-            f.index.env[loop.var] = start
-            body(side)
+            if isinstance(at, int) and isinstance(start, int):
+                f.index.env[loop.var] = start + at * step
+            else:
+                far = at * step if isinstance(at, int) else f.b.op(f"mul nsw i64 {at}, {step}")
+                f.index.env[loop.var] = f.b.op(f"add nsw i64 {start}, {far}") if start else far
+            body()
 
-        f.loop(counter, 0, whole, inside)
-        if rest:
-            f.index.env[loop.var] = whole * side
-            body(rest)
-        f.index.env.pop(loop.var, None)
+        f.loop(counter, 0, count, inside)
 
-    def _between(self, level: int, depth: int) -> None:
+    def _between(self, level: int, squares: int, rest: int) -> None:
+        """The loops between, around so many squares of each stretch of rows and what is left."""
         between = self.found.between
-        if level == len(between):
-            self._cut(self.found.across, lambda count: self._square(depth, count))
+        if level < len(between):
+            loop, extent = between[level], int(between[level].extent)
+            self.f.loop(loop.var, 0, extent, lambda: self._between(level + 1, squares, rest))
             return
-        loop = between[level]
-        self.f.loop(loop.var, 0, int(loop.extent), lambda: self._between(level + 1, depth))
+        across, side, env = self.found.across, self.side, self.f.index.env
+        whole, left = divmod(int(across.extent), side)
+        start = env[self.found.along.var]
+        self._counted(across, whole, side, 0, lambda: self._stretch(start, squares, rest, side))
+        if left:
+            env[across.var] = whole * side
+            self._stretch(start, squares, rest, left)
+        env.pop(across.var, None)
+
+    def _stretch(self, start: int | str, squares: int, rest: int, count: int) -> None:
+        """Squares of `count` rows one after the other, and what is left of the rows."""
+        along, side = self.found.along, self.side
+        self._counted(along, squares, side, start, lambda: self._square(side, count))
+        if rest:
+            self.f.index.env[along.var] = self._plus(start, squares * side)
+            self._square(rest, count)
+        self.f.index.env[along.var] = start
 
     def _square(self, depth: int, count: int) -> None:
         """`count` rows of `depth` elements, from where the loops stand."""

@@ -1,0 +1,89 @@
+"""Functions that only move elements, without axes of one element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autosched import graph
+from autosched.graph import op
+from autosched.graph.compile import primitives
+from autosched.graph.lowering import lower
+from autosched.graph.passes import optimise
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[str, Any]]]:
+    """A shape, and transpositions, slices and reshapes of what has it."""
+    shape = list(draw(st.lists(st.sampled_from((1, 1, 2, 3, 17)), min_size=1, max_size=5)))
+    first, steps = tuple(shape), []
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(("transpose", "transpose", "slice", "reshape")))
+        if kind == "transpose":
+            perm = tuple(draw(st.permutations(range(len(shape)))))
+            shape = [shape[d] for d in perm]
+            steps.append((kind, perm))
+        elif kind == "slice":
+            axes = draw(st.lists(st.sampled_from(range(len(shape))), unique=True, min_size=1))
+            cuts = []
+            for d in axes:
+                low = draw(st.integers(0, shape[d] - 1))
+                cuts.append((low, draw(st.integers(low + 1, shape[d])), draw(st.integers(1, 2))))
+                shape[d] = len(range(*cuts[-1]))
+            named = [d - len(shape) * draw(st.booleans()) for d in axes]
+            steps.append((kind, (named, cuts)))
+        else:
+            ones = draw(st.integers(0, 2))
+            shape = [1] * ones + [n for n in shape if n != 1] or [1]
+            steps.append((kind, tuple(shape)))
+    return first, steps
+
+
+@settings(max_examples=60, deadline=None)
+@given(moves())
+def test_equal_to_numpy(given: tuple[tuple[int, ...], list[tuple[str, Any]]]) -> None:
+    shape, steps = given
+    x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    value, want = graph.var("x", shape, "float32"), x
+    first = value
+    for kind, how in steps:
+        if kind == "transpose":
+            value, want = op.transpose(value, perm=how), want.transpose(how)
+        elif kind == "slice":
+            axes, cuts = how
+            starts, ends, by = zip(*cuts, strict=True)
+            value = op.slice(value, list(starts), list(ends), list(axes), list(by))
+            at = [slice(None)] * want.ndim
+            for d, cut in zip(axes, cuts, strict=True):
+                at[d] = slice(*cut)
+            want = want[tuple(at)]
+        else:
+            value, want = op.reshape(value, shape=list(how)), want.reshape(how)
+    module = graph.module(main=graph.function([first], value))
+    np.testing.assert_array_equal(graph.build(module)(x)[0], want)
+    for f in primitives(optimise(module)):
+        shapes = [tuple(map(int, p.shape)) for p in lower(f).params]
+        assert all(1 not in s for s in shapes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "loops"),
+    [
+        ((1569, 2, 6272, 1), (2, 1, 3, 0), [(1569, 2, 6272), (6272, 2, 1569)]),
+        ((1, 64, 112, 112), (0, 2, 3, 1), [(64, 12544), (12544, 64)]),
+        ((8, 1024, 16, 64), (0, 2, 3, 1), [(8, 1024, 1024), (8, 1024, 1024)]),
+        ((2, 1, 3), (0, 1, 2), [(6,), (6,)]),
+        ((1, 1), (1, 0), [(), ()]),
+    ],
+)
+def test_axes_of_a_transposition(
+    shape: tuple[int, ...], perm: tuple[int, ...], loops: list[tuple[int, ...]]
+) -> None:
+    x = graph.var("x", shape, "float32")
+    module = graph.module(main=graph.function([x], op.transpose(x, perm=perm)))
+    (f,) = primitives(graph.passes.fuse(module))
+    assert [tuple(map(int, p.shape)) for p in lower(f).params] == loops
