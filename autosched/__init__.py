@@ -17,6 +17,7 @@ from autosched.version import __version__ as __version__
 if TYPE_CHECKING:
     from autosched import auto_scheduler as auto_scheduler
     from autosched import graph as graph
+    from autosched import ir as ir
     from autosched import ops as ops
     from autosched import passes as passes
     from autosched import te as te
@@ -80,7 +81,7 @@ _HOME = {
     "register_workload": "autosched.workloads",
 }
 """Public name -> the module that defines it."""
-_SUBPACKAGES = ("auto_scheduler", "graph", "ops", "passes", "te")
+_SUBPACKAGES = ("auto_scheduler", "graph", "ir", "ops", "passes", "te")
 
 __all__ = [*_HOME, *_SUBPACKAGES]
 

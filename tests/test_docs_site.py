@@ -10,7 +10,7 @@ import pytest
 
 import autosched as at
 import records
-from autosched import graph, te
+from autosched import graph, ir, te
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "docs" / "site"
@@ -71,10 +71,18 @@ def test_rewrite_sections_become_code() -> None:
 def test_every_public_name_has_a_place_in_the_reference() -> None:
     pages = "\n".join(f.read_text() for f in (ROOT / "docs" / "reference").glob("*.md"))
     shown = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
-    parts = {"auto_scheduler", "graph", "ops", "passes", "te"}  # packages, of pages of their own
+    parts = {
+        "auto_scheduler",
+        "graph",
+        "ir",
+        "ops",
+        "passes",
+        "te",
+    }  # packages
     parts |= {"AutoschedError"}  # on the page of errors
     missing = {f"autosched.{n}" for n in set(at.__all__) - parts} - shown
     missing |= {f"autosched.te.{n}" for n in te.__all__} - shown
+    missing |= {f"autosched.ir.{n}" for n in ir.__all__} - shown
     inner = {"nn", "op", "passes", "pattern"}
     missing |= {f"autosched.graph.{n}" for n in set(graph.__all__) - inner} - shown
     missing |= {f"records.{n}" for n in records.__all__ if not n.isupper()} - shown

@@ -140,6 +140,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.script.migrate.blocks": "autosched.script.migrate.function",
         "autosched.script.migrate.parts": "autosched.script.migrate.function",
         "autosched.schedule.more": "autosched.schedule.schedule",
+        "autosched.schedule.state": "autosched.schedule.schedule",
         "autosched.te.stage.stage": "autosched.te.stage.schedule",
         "autosched.tuning.pools": "autosched.tuning.options",
         "autosched.tuning.run.scheduler_callbacks": "autosched.tuning.run.scheduler",

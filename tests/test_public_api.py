@@ -22,7 +22,7 @@ def words(text: str) -> list[str]:
 TOP = words(
     """
     ApplyHistoryBest AutoschedError ClusterPool HardwareParams IRModule LocalBuilder LocalPool
-    LocalRunner auto_scheduler
+    LocalRunner auto_scheduler ir
     PreloadCustomSketchRule PreloadMeasuredStates RandomModel RecordReader RecordToFile c_source
     RecordToStore Schedule
     SearchTask SketchPolicy Target graph TaskScheduler TensorIntrin TuningOptions XGBModel build

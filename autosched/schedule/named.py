@@ -34,14 +34,14 @@ def _resolving(method: Callable[..., Any], first: str) -> Callable[..., Any]:
         others = kwargs.get("consumers", ())
         named = isinstance(others, (list, tuple)) and any(isinstance(x, str) for x in others)
         if not isinstance(given, str) and not named:
-            if self.has_opaque and isinstance(given, BlockRV):
+            if self.has_opaque and isinstance(given, BlockRV) and not self._is_root(given):
                 require_schedulable(self.get(given), method.__name__)
             return method(self, *args, **kwargs)
         before = len(self._steps)
         try:
             if isinstance(given, str):
                 handle: BlockRV = self.get_block(given)
-                if self.has_opaque:
+                if self.has_opaque and not self._is_root(handle):
                     require_schedulable(self.get(handle), method.__name__)
                 args, kwargs = (
                     ((handle, *args[1:]), kwargs) if args else (args, {**kwargs, first: handle})

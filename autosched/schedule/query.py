@@ -5,6 +5,9 @@ from __future__ import annotations
 from autosched.tir.expr import Var
 from autosched.tir.nodes import PrimFunc, path_to, site_of, sites
 
+ROOT = "root"
+"""What TVM calls the block that holds the whole function."""
+
 
 def block_names(func: PrimFunc) -> list[str]:
     """Names of all blocks, in program order."""

@@ -22,11 +22,12 @@ from autosched.schedule.handles import (
     mapped,
     written_slot,
 )
+from autosched.schedule.query import ROOT
 from autosched.schedule.trace import Decision, Step, Trace
 from autosched.tir.admit import admitted, derived
 from autosched.tir.affine import Int
 from autosched.tir.expr import Var
-from autosched.tir.nodes import For, PrimFunc, site_of
+from autosched.tir.nodes import For, PrimFunc, site_of, sites
 from autosched.tir.opaque import has_opaque
 
 _H = TypeVar("_H", BlockRV, LoopRV)
@@ -75,7 +76,19 @@ class Recorder:
         """The steps so far."""
         return Trace(tuple(self._steps))
 
+    def _is_root(self, rv: object) -> bool:
+        """Whether a handle stands for the whole function; a block may bear its name."""
+        name = self._things.get(rv) if isinstance(rv, BlockRV) else None
+        if not isinstance(name, str) or name != ROOT:
+            return False
+        return all(s.block.name != ROOT for s in sites(self.func))
+
     def _block(self, rv: BlockRV | str) -> str:
+        if self._is_root(rv):
+            raise ScheduleError(
+                "the root block is the whole function, which no primitive moves; expected a block "
+                f"of it: {', '.join(s.block.name for s in sites(self.func))}"
+            )
         unit = self._unit(rv)
         if unit is not None:
             return unit_block(unit)

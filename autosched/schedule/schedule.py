@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from random import Random
 from typing import Any, overload
 
 import numpy as np
 
 from autosched.checks import instance, number, shown
 from autosched.errors import ScheduleError
-from autosched.integers import integer, plain
+from autosched.integers import plain
 from autosched.schedule import annotate as _annotate
 from autosched.schedule import (
     axes,
@@ -23,13 +22,13 @@ from autosched.schedule import (
     query,
     reduction,
     scan,
+    state,
 )
 from autosched.schedule.compute import compute_at
 from autosched.schedule.handles import (
     BlockRV,
     Factor,
     LoopRV,
-    as_data,
     index_of,
     mapped,
     text_of,
@@ -46,11 +45,9 @@ from autosched.schedule.reverse import reverse_compute_at
 from autosched.schedule.tensorize import intrin_name, tensorize
 from autosched.schedule.trace import Trace
 from autosched.tir.affine import Int
-from autosched.tir.annotations import DOUBLE_BUFFER_SCOPE
 from autosched.tir.intrin import TensorIntrin
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import Block, For, PrimFunc, path_to, site_of
-from autosched.tir.scope import SHARED
 
 
 @predecessors_keywords
@@ -92,6 +89,12 @@ class Schedule(Recorder):
     sample_perfect_tile = more.sample_perfect_tile
     sample_categorical = more.sample_categorical
     sample_compute_location = more.sample_compute_location
+    seed = state.seed
+    fork_seed = state.fork_seed
+    work_on = state.work_on
+    enter_postproc = state.enter_postproc
+    annotate = state.annotate
+    unannotate = state.unannotate
 
     def __init__(
         self,
@@ -111,9 +114,7 @@ class Schedule(Recorder):
             raise ScheduleError(
                 f"a Schedule is made from a PrimFunc or an IRModule; found {type(target).__name__}"
             )
-        self.random = Random(
-            None if seed is None else integer("the seed of a Schedule", seed, 0, ScheduleError)
-        )
+        self.random = state.random_of("the seed of a Schedule", seed)
         """What makes the choices of `sample_perfect_tile` and its like."""
 
     @property
@@ -122,8 +123,8 @@ class Schedule(Recorder):
         return self._mod.with_function(self._name, self.func)
 
     def show(self) -> None:
-        """Print the program as script (of a population, candidate 0)."""
-        print(candidate(self.func, 0).script(), end="")
+        """Print the program as script, in colour on a terminal (of a population, candidate 0)."""
+        candidate(self.func, 0).show()
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state; the handles made so far work on both."""
@@ -157,9 +158,11 @@ class Schedule(Recorder):
     # Queries
 
     def get_block(self, name: str) -> BlockRV:
-        """The block called `name`, or the nest that blockize gave this name."""
+        """The block called `name`, or the nest that blockize gave this name; "root" is the whole
+        function, of which `get_child_blocks`, `get_loops` and annotations can be asked."""
         name = text_of(name, "get_block: the name")
-        self._place(name)
+        if name != query.ROOT:
+            self._place(name)
         (b,) = self._out("get_block", (name,), [name])
         return b
 
@@ -169,17 +172,23 @@ class Schedule(Recorder):
 
     def get_loops(self, block: BlockRV | str) -> tuple[LoopRV, ...]:
         """The loops around a block, outermost first."""
-        place = self._place(block)
-        if isinstance(place, str):
+        place = None if self._is_root(block) else self._place(block)
+        if place is None:
+            loops: tuple[For, ...] = ()
+        elif isinstance(place, str):
             loops = site_of(self.func, place).loops
         else:
             loops = path_to(self.func, place)[:-1]
         return self._outs("get_loops", (block,), [x.var for x in loops])
 
     def get_child_blocks(self, place: BlockRV | LoopRV | str) -> tuple[BlockRV, ...]:
-        """The blocks below a loop, in program order (a block has none)."""
-        at = self._place(place)
-        names = [] if isinstance(at, str) else query.child_blocks(self.func, at)
+        """The blocks below a loop or in the root block, in program order (another block has
+        none)."""
+        if self._is_root(place):
+            names = query.block_names(self.func)
+        else:
+            at = self._place(place)
+            names = [] if isinstance(at, str) else query.child_blocks(self.func, at)
         return self._out("get_child_blocks", (place,), names)
 
     def get_producers(self, block: BlockRV | str) -> tuple[BlockRV, ...]:
@@ -388,25 +397,6 @@ class Schedule(Recorder):
         self._record("tensorize", (place, name))
 
     # Facts
-
-    def annotate(self, place: BlockRV | LoopRV | str, key: str, value: Any) -> None:
-        """Attach a key and a JSON value (or a Decision); see `annotate.annotate`."""
-        as_data(value)
-        key = text_of(key, "annotate: the key")
-        if key == DOUBLE_BUFFER_SCOPE and isinstance(place, BlockRV):
-            writes = self.get(place).writes
-            number = index_of(value, "annotate: double_buffer_scope, a number of a write,")
-            if 0 <= number < len(writes) and writes[number].buffer.scope in SHARED:
-                self.double_buffer(place)
-                return
-        self.func = _annotate.annotate(self.func, self._place(place), key, self._value(value))
-        self._record("annotate", (place, key, value))
-
-    def unannotate(self, place: BlockRV | LoopRV | str, key: str) -> None:
-        """Remove an annotation; see `annotate.unannotate`."""
-        key = text_of(key, "unannotate: the key")
-        self.func = _annotate.unannotate(self.func, self._place(place), key)
-        self._record("unannotate", (place, key))
 
     def set_scope(self, block: BlockRV | str, index: int | str, scope: str) -> None:
         """Change where a written intermediate lives; see `annotate.set_scope`. `index`: of the

@@ -21,6 +21,7 @@ from autosched.checks import mapping, shown
 from autosched.errors import ScheduleError
 from autosched.integers import integer
 from autosched.tir.affine import Int
+from autosched.tir.shown import Shown
 
 if TYPE_CHECKING:
     from autosched.schedule.schedule import Schedule
@@ -90,17 +91,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Shown):
     """The steps of a schedule, in order."""
 
     steps: tuple[Step, ...] = ()
 
     def __len__(self) -> int:
         return len(self.steps)
-
-    def show(self) -> None:
-        """Print the steps as a Python function."""
-        print(self, end="")
 
     def decisions(self) -> tuple[str, ...]:
         """Names of the free integers, in order of first appearance."""

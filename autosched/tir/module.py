@@ -14,6 +14,7 @@ from autosched.errors import ScheduleError
 from autosched.tir.admit import derived
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.routine import Routine
+from autosched.tir.shown import Shown
 
 
 def _check_name(name: object) -> None:
@@ -46,7 +47,7 @@ class GraphFunction(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class IRModule:
+class IRModule(Shown):
     """Functions by name, in the order given; immutable.
 
     `functions` are those of the loop IR, `graphs` those of the graph level, `routines` those that
@@ -194,10 +195,6 @@ class IRModule:
             and self.routines.keys() == other.routines.keys()
             and all(func.same(other.routines[n]) for n, func in self.routines.items())
         )
-
-    def show(self) -> None:
-        """Print the module as script."""
-        print(self.script(), end="")
 
     def script(self) -> str:
         """Script text: a class with the functions, which `autosched.script.parse` reads back."""

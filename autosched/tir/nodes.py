@@ -21,6 +21,7 @@ from autosched.errors import ArgumentError, ScheduleError
 from autosched.tir.affine import Affine, Int, same_int
 from autosched.tir.expr import Expr, Var
 from autosched.tir.extern import Extern
+from autosched.tir.shown import Shown
 from autosched.tir.size import Size
 from autosched.tir.size_atoms import SizeVar
 
@@ -251,7 +252,7 @@ factor 0 may be left out, which differs only where the other factor is NaN or in
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PrimFunc:
+class PrimFunc(Shown):
     """A function over buffers. `params` are its arguments in call order, inputs and outputs; every
     other buffer in the body is an intermediate. `allocs` places intermediates (lowered form
     only)."""

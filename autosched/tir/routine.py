@@ -20,6 +20,7 @@ from autosched.tir.expr import Const, Expr, Var, walk
 from autosched.tir.extern import Extern
 from autosched.tir.nodes import Annotations, Buffer, Element, ExternCall, Pointer
 from autosched.tir.printer import Names, _Script, format_expr, format_literal, function_name
+from autosched.tir.shown import Shown
 from autosched.tir.size import Size
 from autosched.tir.size_atoms import SizeVar
 
@@ -89,7 +90,7 @@ Statement = Union[Store, Let, Alloc, Loop, While, If, Evaluate]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Routine:
+class Routine(Shown):
     """A function over buffers, run as it is written. `params` are its arguments in call order."""
 
     name: str

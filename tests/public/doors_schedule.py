@@ -8,7 +8,7 @@ from typing import Any
 from doors import FUNC, door, kw, recurrence, tensors
 
 import autosched as at
-from autosched import te
+from autosched import ir, te
 from autosched.schedule import Schedule
 
 # Stage schedules ----------------------------------------------------------------------------
@@ -89,6 +89,9 @@ def _schedule_door(
     door(f"Schedule.{name}", skip)(lambda: make(*scheduled()))
 
 
+door("ir.structural_equal")(lambda: (ir.structural_equal, FUNC, FUNC))
+door("ir.assert_structural_equal")(lambda: (ir.assert_structural_equal, FUNC, FUNC))
+door("ir.structural_hash")(lambda: (ir.structural_hash, FUNC))
 door("Schedule")(lambda: (at.Schedule, FUNC, {"x": 1}))
 _schedule_door("get", lambda s, b, c: (s.get, b))
 _schedule_door("get_block", lambda s, b, c: (s.get_block, "B"))
@@ -130,6 +133,8 @@ _schedule_door(
         [],
     ),
 )
+_schedule_door("seed", lambda s, b, c: (s.seed, 3))
+_schedule_door("work_on", lambda s, b, c: (s.work_on, "main"))
 _schedule_door("get_output_blocks", lambda s, b, c: (s.get_output_blocks,))
 _schedule_door("add_unit_loop", lambda s, b, c: (s.add_unit_loop, b))
 _schedule_door("blockize", lambda s, b, c: (s.blockize, s.get_loops(b)[1]))

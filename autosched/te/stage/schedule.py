@@ -311,6 +311,10 @@ class StageSchedule:
 
         return replay(self, args, name)
 
+    def normalize(self) -> StageSchedule:
+        """The schedule itself: loops begin at 0 here, which is what TVM's makes them do."""
+        return self
+
     def _known(self, stage: Stage) -> None:
         if not isinstance(stage, Stage) or stage._schedule is not self:
             raise ScheduleError(
