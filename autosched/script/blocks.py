@@ -10,8 +10,8 @@ from autosched.errors import ScriptError
 from autosched.script.exprs import Expressions, called
 from autosched.script.literals import Arguments, dictionary, string
 from autosched.script.loads import Load, key_of
-from autosched.script.reads import Reads, text_of
-from autosched.script.scope import Local
+from autosched.script.reads import Reads, loads_in, text_of
+from autosched.script.scope import Bound, Local
 from autosched.script.source import Place
 from autosched.script.updates import (
     OTHER_STARTS,
@@ -23,6 +23,7 @@ from autosched.script.updates import (
     Update,
     Updates,
 )
+from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Const, Var
 from autosched.tir.nodes import Block, Iter, IterKind, Predicate
@@ -62,6 +63,8 @@ class BlockReader:
         self.annotations: dict[str, Any] = {}
         self.identity: ast.With | None = None
         self.statements: list[Statement] = []
+        self.places = _names_of_places(node)
+        self.indices: list[Load] = []
 
     def error(self, place: Place, message: str) -> ScriptError:
         return self.exprs.error(place, message)
@@ -90,6 +93,7 @@ class BlockReader:
         self, name: str, update: Update, listed: list[Load] | None, identity: Identity | None
     ) -> Block:
         reads = Reads(self.exprs.source, listed)
+        self._check_places(update)
         body = tuple(reads.expr(e) for e in update.values)
         writes = tuple(reads.access(t) for t in update.targets)
         self._check_writes({key_of(t) for t in update.targets})
@@ -105,6 +109,15 @@ class BlockReader:
             init=update.reducer is None or (identity is not None and identity.is_init),
             annotations=tuple(sorted(self.annotations.items())),
         )
+
+    def _check_places(self, update: Update) -> None:
+        """What names in the indices of stores read, the block does not store to."""
+        for load in self.indices:
+            if any(t.buffer is load.buffer for t in update.targets):
+                raise self.error(
+                    load.place,
+                    f"{load.buffer.name} is stored to, and names in the indices of stores read it",
+                )
 
     def _check_writes(self, stored: set[Hashable]) -> None:
         given = self.lists.get("writes")
@@ -161,10 +174,19 @@ class BlockReader:
                 self._remap(target, value)
             else:
                 self._axis(target, value, name.removeprefix("axis."))
+        elif isinstance(target, ast.Name) and target.id in self.places:
+            self._place(target, value)
         elif isinstance(target, ast.Name):
             self.statements.append(Let(target, value))
         else:
             self.statements.append(self._store(s))
+
+    def _place(self, target: ast.Name, value: ast.expr) -> None:
+        """A name in the indices of stores, which are read before the values are."""
+        before = self.exprs.budget.spent
+        e = self.exprs.expr(value, dtypes.INDEX)
+        self.scope.define(target.id, Bound(e, e, self.exprs.budget.spent - before), target)
+        self.indices += loads_in(e)
 
     def _axis(self, target: ast.expr, call: ast.Call, kind: str) -> None:
         if kind not in KINDS:
@@ -307,6 +329,17 @@ class BlockReader:
         if yes.otherwise is not None:
             raise self.error(s.test, "write the inner choice into the `else:` branch")
         return Store(yes.target, yes.value, yes.op, Choice(s.test, no))
+
+
+def _names_of_places(node: ast.With) -> set[str]:
+    """The names in the indices of the stores of a block."""
+    stores = [
+        x.slice
+        for s in node.body
+        for x in ast.walk(s)
+        if isinstance(x, ast.Subscript) and isinstance(x.ctx, ast.Store)
+    ]
+    return {x.id for place in stores for x in ast.walk(place) if isinstance(x, ast.Name)}
 
 
 def _is_block(s: ast.stmt) -> bool:

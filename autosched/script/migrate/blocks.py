@@ -20,6 +20,8 @@ from autosched.script.migrate.stores import (
     told_by,
 )
 from autosched.script.migrate.things import (
+    INDEX,
+    INT,
     Context,
     State,
     Value,
@@ -113,6 +115,9 @@ class Blocks(PartReader):
             if isinstance(target, ast.Name) and not isinstance(s, ast.AugAssign):
                 assert s.value is not None
                 e = self.values.value(s.value)
+                if _is_index(e):
+                    self.state.names[target.id] = e  # a place of stores, too
+                    continue
                 title = self.state.fresh(target.id)
                 self.state.names[target.id] = Value(name(title), e.dtype)
                 out.append(Store(name(title), e.node, s, is_name=True))
@@ -335,3 +340,10 @@ class Blocks(PartReader):
         s = store.place.body[0] if isinstance(store.place, ast.If) else store.place
         target = s.targets[0] if isinstance(s, ast.Assign) else getattr(s, "target", None)
         return ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
+
+
+def _is_index(e: Value) -> bool:
+    """Whether a value is an integer that is computed from axes and loops alone."""
+    plain = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    nodes = [x for x in ast.walk(e.node) if not isinstance(x, ast.expr_context)]
+    return e.dtype in (INDEX, INT) and all(isinstance(x, plain) for x in nodes)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autosched.script.migrate.macros import expanded
 from autosched.script.migrate.recent import NAMESPACES, as_before
 from autosched.script.migrate.things import FLOAT, INT, Thing, Value, number
 from autosched.tir import dtypes
@@ -41,7 +42,7 @@ def renamed(tree: ast.Module) -> ast.Module:
     """The file with one name for the namespace, in the spelling that is read here."""
     new = _Renamed(namespaces(tree)).visit(tree)
     assert isinstance(new, ast.Module)
-    return as_before(new)
+    return as_before(expanded(new))
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, dict[str, Thing]]]:

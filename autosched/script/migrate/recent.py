@@ -4,6 +4,8 @@
 T.alloc_local(shape)            T.alloc_buffer(shape, scope="local")
 x: T.int64, then x = 0          x = T.alloc_buffer((), "int64"), then x[()] = 0
 x: T.int64 = 0, then x = x + 1  the same; one that is given no other value stays a name for it
+T.meta_var(x), T.ceildiv(a, b)  x, (a + (b - 1)) // b
+p: T.handle("float32") = B.data p = B.data
 n = T.dynamic("n", "int32")     a parameter n: T.int32 of the functions with n in a shape
 """
 
@@ -48,6 +50,7 @@ class _Before(ast.NodeTransformer):
             hint = ast.Attribute(ast.Name("T", ast.Load()), str(kind), ast.Load())
             node.args.args.append(ast.copy_location(ast.arg(size, hint), node))
         self.generic_visit(node)
+        _replace_handles(node)
         scalars = _scalars(node)
         if scalars:
             change = _Scalars(scalars)
@@ -62,14 +65,76 @@ class _Before(ast.NodeTransformer):
             node.attr = renamed
         return node
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        self.generic_visit(node)
+        hint = node.annotation
+        whole = hint.value if isinstance(hint, ast.Subscript) else hint
+        kind = called(whole.func if isinstance(whole, ast.Call) else whole)
+        if kind not in ("handle", "Ptr") or node.value is None:
+            return node
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_With(self, node: ast.With) -> ast.stmt | list[ast.stmt]:
+        """`with T.Assert(test, message):` as an assertion before the statements."""
+        self.generic_visit(node)
+        (item,) = node.items if len(node.items) == 1 else (None,)
+        made = item.context_expr if item is not None else None
+        if not isinstance(made, ast.Call) or called(made.func) != "Assert" or not made.args:
+            return node
+        return [ast.copy_location(ast.Assert(made.args[0]), node), *node.body]
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
+        function = called(node.func)
+        if function == "meta_var" and len(node.args) == 1:
+            return node.args[0]
+        if function == "ceildiv" and len(node.args) == 2:
+            a, b = node.args
+            less = ast.BinOp(b, ast.Sub(), ast.Constant(1))
+            up = ast.BinOp(ast.BinOp(a, ast.Add(), less), ast.FloorDiv(), b)
+            return ast.copy_location(up, node)
         scope = _OWN_SCOPES.get(called(node.func) or "")
         if scope is not None and isinstance(node.func, ast.Attribute):
             node.func.attr = "alloc_buffer"
             node.keywords = [k for k in node.keywords if k.arg != "scope"]
             node.keywords.append(ast.keyword("scope", ast.Constant(scope)))
         return node
+
+
+def _replace_handles(node: ast.FunctionDef) -> None:
+    """Names for the memory of a buffer, `p = B.data`, replaced by that."""
+    made = [s for s in ast.walk(node) if isinstance(s, (ast.Assign, ast.AnnAssign))]
+    memory = {
+        s.targets[0].id: s.value
+        for s in made
+        if isinstance(s, ast.Assign)
+        and isinstance(s.targets[0], ast.Name)
+        and isinstance(s.value, ast.Attribute)
+        and s.value.attr == "data"
+    }
+    names = [t.id for s in made for t in ast.walk(s) if isinstance(t, ast.Name) and _is_stored(t)]
+    once = {name: value for name, value in memory.items() if names.count(name) == 1}
+    if once:
+        _Handles(once).visit(node)
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+class _Handles(ast.NodeTransformer):
+    def __init__(self, memory: dict[str, ast.Attribute]) -> None:
+        self.memory = memory
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id in self.memory:
+            return ast.copy_location(ast.Pass(), node)
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.memory.get(node.id, node)
 
 
 def _scalars(node: ast.FunctionDef) -> dict[str, str]:
