@@ -57,6 +57,8 @@ class _Solver:
         self.extents, self.outer, self.one = extents, outer, one
         self.out = Solved()
         self.digits: list[tuple[Digit, Interval]] = []
+        self.mirrored: dict[Var, Var] = {}
+        """Variables that stand for axes counted from their ends."""
 
     def solve(self, access: Access, region: Sequence[Interval]) -> Solved:
         for index, interval in zip(access.indices, region, strict=True):
@@ -77,6 +79,7 @@ class _Solver:
 
     def _number(self, form: Affine, interval: Interval) -> None:
         """What the atoms of a form are where it takes the values of an interval."""
+        form = self._ascending(form)
         terms = self._radix(form)
         rest = interval.start - form.const
         if self.one:
@@ -89,13 +92,26 @@ class _Solver:
             parts = self._multiples(terms[0][1], rest, interval.width)
         else:
             parts = self._tile(terms, rest, interval.width)
-        for (atom, _, _), part in zip(terms, parts, strict=False):
+        for (atom, _, size), part in zip(terms, parts, strict=False):
+            if isinstance(atom, Var) and atom in self.mirrored:
+                start = Affine(size - part.width) - part.start
+                atom, part = self.mirrored[atom], Interval(start, part.width)
             if isinstance(atom, Digit):
                 self.digits.append((atom, part))
                 continue
             known = self.out.axes.setdefault(atom, part)
             if self.one and known is not part:
                 self._within(part.start - known.start, 1)
+
+    def _ascending(self, form: Affine) -> Affine:
+        """The form with axes that run backwards in it, `63 - v`, counted from their ends."""
+        for atom, c in form.terms:
+            if isinstance(atom, Var) and _decided(c < 0):
+                mirror, last = Var(atom.name), self.extents[atom] - 1
+                self.mirrored[mirror] = atom
+                self.extents = {**self.extents, mirror: self.extents[atom]}
+                form = form + (Affine(last) - Affine.of(mirror) - Affine.of(atom)) * c
+        return form
 
     def _hits(self, form: Affine, terms: Sequence[Term], rest: Affine) -> None:
         """The last digit has no remainder, and the first one is below its modulus."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autosched.errors import ScheduleError
+from autosched.errors import NotBatchable, ScheduleError
+from autosched.schedule.by_element import nest_by_elements
 from autosched.schedule.check import (
     contained,
     is_array,
@@ -21,7 +22,7 @@ from autosched.schedule.check import (
 from autosched.schedule.conflicts import check_complete_inputs, check_written_first
 from autosched.schedule.inverse import points_reading
 from autosched.schedule.kinds import check_kinds
-from autosched.schedule.place import child_with, full, guards_of, insert, nest
+from autosched.schedule.place import Guard, child_with, full, guards_of, insert, nest
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, imax, same_int
 from autosched.tir.apart import Condition, as_many, injective, settled
 from autosched.tir.expr import Var
@@ -30,6 +31,7 @@ from autosched.tir.nodes import (
     Buffer,
     For,
     Iter,
+    Node,
     PrimFunc,
     Site,
     kind_vars,
@@ -53,7 +55,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     writes there, by themselves, in slices, or as digits of packed or reshaped tiles, visit what
     they read of the region written; other axes visit their whole domain. A reduction along
     what is written, such as the sum of a row's exponentials, goes on from one iteration to the
-    next.
+    next. Where no runs of points read what is written (a slice whose step goes into no tile, packed
+    rows that begin inside one), each element is visited, and of it the point that reads it.
 
     Args:
         block: a consumer whose indices tell which of its points read what is written below `loop`,
@@ -95,17 +98,38 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     position = child_with(path[-1].body, [s.block for s in below])[-1] + 1
     _check_complete(bare, producers, path, position, what)
     _check_readers(bare, site.block, path, position, what)
-    outer = {n.var: n.extent for n in path}
-    ranges = _visited(site.block, below, depth, what)
-    _check_once(site.block, ranges, path, what)
-    _check_first(site.block, ranges, path, what)
-    _check_reads(site.block, ranges, producers, path, outer, what)
-    node = nest(site.block, ranges, guards, outer)
+    try:
+        node = _nest(site.block, below, producers, path, guards, what)
+    except NotBatchable:
+        raise
+    except ScheduleError:
+        others = [p for p in producers if p not in below and _shared(p, path)]
+        found = nest_by_elements(site.block, below, others, path, guards)
+        if found is None:
+            raise
+        node = found
     result = insert(bare, loop, position, node)
     inside = [a.buffer for a in site.block.reads if _is_read_inside(bare, a.buffer, loop)]
     check_written_first(result, [*(a.buffer for a in site.block.writes), *inside], what)
     check_kinds(result, func)
     return result
+
+
+def _nest(
+    block: Block,
+    below: Sequence[Site],
+    producers: Sequence[Site],
+    path: Sequence[For],
+    guards: Sequence[Guard],
+    what: str,
+) -> Node:
+    """The block in new loops over the runs of its points that read what is written below."""
+    outer = {n.var: n.extent for n in path}
+    ranges = _visited(block, below, len(path), what)
+    _check_once(block, ranges, path, what)
+    _check_first(block, ranges, path, what)
+    _check_reads(block, ranges, producers, path, outer, what)
+    return nest(block, ranges, guards, outer)
 
 
 def _is_read_inside(bare: PrimFunc, buffer: Buffer, loop: Var) -> bool:
