@@ -75,12 +75,19 @@ def extern(
 
 def call_extern(name: str, *args: Any) -> ExternCall:
     """In the function of te.extern: a call of a C function that `autosched.tir.extern.register`
-    knows. A buffer stands for its memory. Raises TensorExprError for what does not fit."""
+    knows. A buffer stands for its memory. As in TVM, the dtype of the result may stand before the
+    name: `te.call_extern("int32", "f", ins[0], outs[0])`. Raises TensorExprError for what does not
+    fit."""
+    dtype = ""
+    if args and isinstance(args[0], str) and isinstance(name, str) and found(name) is None:
+        dtype, name, args = name, args[0], args[1:]
     function = found(name) if isinstance(name, str) else None
     if function is None:
         raise TensorExprError(
             f"no C function {shown(name)} is registered; see autosched.tir.extern.register"
         )
+    if dtype and function.returns and dtype != function.returns:
+        raise TensorExprError(f"{name} returns {function.returns}, found {shown(dtype)} before it")
     if len(args) != len(function.args):
         raise TensorExprError(f"{name} takes ({', '.join(function.args)}), found {len(args)}")
     values: list[ex.Expr] = []

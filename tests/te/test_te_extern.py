@@ -170,7 +170,7 @@ def test_several_calls_run_in_order_on_what_starts_as_zero() -> None:
         [a],
         lambda ins, outs: [
             te.call_extern("cumulate", ins[0], outs[0], 1, 1),
-            te.call_extern("added", outs[0], 2.5),
+            te.call_extern("float32", "added", outs[0], 2.5),
         ],
     )
     c = te.extern((1,), [b], lambda ins, outs: te.call_extern("cumulate", ins[0], outs[0], 0, 0))
@@ -202,6 +202,11 @@ def wrong(**given: Any) -> None:
         ({"fcompute": lambda ins, outs: []}, "expected te.call_extern"),
         ({"fcompute": lambda ins, outs: te.call_extern("none")}, "no C function 'none'"),
         ({"fcompute": lambda ins, outs: te.call_extern("added", 1.0)}, "found 1"),
+        ({"fcompute": lambda ins, outs: te.call_extern("int32", "none")}, "no C function 'none'"),
+        (
+            {"fcompute": lambda ins, outs: te.call_extern("int64", "added", outs[0], 1.0)},
+            "added returns float32, found 'int64'",
+        ),
         (
             {"fcompute": lambda ins, outs: te.call_extern("added", outs[0], outs[0])},
             r"argument 1 of added is float32, found float32\*",
