@@ -82,6 +82,21 @@ CASES = {
 """,
         A[(np.arange(16) + 1) // 2],
     ),
+    "isinf and isfinite": (
+        """
+    C = T.alloc_buffer((16,))
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = A[vi] / T.if_then_else(vi % 4 == 0, T.float32(0), T.float32(1))
+    for i in range(16):
+        with T.block("B"):
+            vi = T.axis.spatial(16, i)
+            finite: T.bool = T.isfinite(C[vi])
+            B[vi] = T.Select(T.isinf(C[vi]), T.float32(9), T.Select(finite, C[vi], T.float32(8)))
+""",
+        np.where(np.arange(16) % 4, A, 9).astype(np.float32),
+    ),
     "a name for memory": (
         """
     p: T.handle("float32") = B.data

@@ -22,6 +22,7 @@ from autosched.script.migrate.calls import Sibling
 from autosched.script.migrate.direct import Direct
 from autosched.script.migrate.found import functions, renamed, thing_of
 from autosched.script.migrate.function import Function
+from autosched.script.migrate.mixed import PLACE, Mixed, Parts, units
 from autosched.script.migrate.things import Note, Thing
 from autosched.script.migrate.threads import has_threads
 from autosched.script.migrate.vectors import scalar_loops
@@ -30,6 +31,9 @@ from autosched.script.source import Source
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.routine import Routine
+
+_MOST_OPAQUE = 8
+"""Nests of one function that become opaque blocks; beyond, it becomes a routine."""
 
 __all__ = ["Migrated", "Migration", "Note", "migrate"]
 
@@ -153,7 +157,48 @@ def _migrated(
     again = _attempt(source, Direct(source, node, names, siblings), node, title, check, limits)
     if again.error is not None:
         return again
+    mixed = _mixed(source, node, names, title, check, limits, siblings)
+    if mixed is not None:
+        return mixed
     return replace(again, notes=(_reason(source, node, found.error), *again.notes), is_routine=True)
+
+
+def _mixed(
+    source: Source,
+    node: ast.FunctionDef,
+    names: Mapping[str, Thing],
+    title: str,
+    check: bool,
+    limits: Limits,
+    siblings: Mapping[str, Sibling],
+) -> Migrated | None:
+    """The function by its blocks, those nests opaque that cannot be stated so; None where that is
+    all of it, or it is not known which."""
+    nests = units(node.body)
+    if len(nests) < 2 or has_threads(node) or not check:
+        return None
+    direct = Parts(source, node, names, siblings)
+    direct.read(title)
+    opaque: dict[int, str] = {}
+    while len(opaque) < min(len(nests) - 1, _MOST_OPAQUE):
+        function = Mixed(source, node, names, direct.parts, opaque)
+        found = _attempt(source, function, node, title, check, limits)
+        if found.error is None:
+            return found if opaque else None
+        nest = function.nest_of(found.error)
+        if nest is None or id(nest) in opaque or id(nest) not in direct.parts:
+            return None
+        opaque[id(nest)] = _plain(found.error)
+    function = Mixed(source, node, names, direct.parts, opaque)
+    found = _attempt(source, function, node, title, check, limits)
+    return found if found.error is None else None
+
+
+def _plain(error: AutoschedError) -> str:
+    """What an error says, without its place."""
+    lines = str(error).splitlines()
+    text = lines[0] if isinstance(error, ScriptError) or len(lines) == 1 else lines[1]
+    return PLACE.sub("", text)
 
 
 def _reason(source: Source, node: ast.FunctionDef, error: AutoschedError) -> Note:

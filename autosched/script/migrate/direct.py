@@ -95,9 +95,13 @@ class Direct(Placed):
                 loop = self.launch(s, scoped, nodes[n + 1 :])
                 return [*out, *self._for(loop)]
             found = self._statement(s)
-            out += [*self.made, *found]
+            out += self.kept(s, [*self.made, *found])
             self.made = []
         return out
+
+    def kept(self, s: ast.stmt, made: list[ast.stmt]) -> list[ast.stmt]:
+        """What became of one statement."""
+        return made
 
     def _statement(self, s: ast.stmt) -> list[ast.stmt]:
         if isinstance(s, ast.For):

@@ -74,27 +74,33 @@ class Function(Buffers):
         out: list[ast.stmt] = []
         for n, s in enumerate(nodes):
             self.state.spend_statement()
-            if isinstance(s, ast.For):
-                out += self._for(s, context)
-            elif isinstance(s, ast.With):
-                out += self._with(s, context)
-            elif isinstance(s, ast.If):
-                out += self._if(s, context)
-            elif isinstance(s, (ast.Pass, ast.Assert)) or self._is_text(s):
-                if isinstance(s, ast.Assert):
-                    self.state.note(s, "an assertion is left out")
-            elif self.declaration(s, context):
-                continue
-            elif (scoped := self.opens(s)) is not None:
+            scoped = self.opens(s)
+            if scoped is not None:
                 # `tx = T.launch_thread(...)`, T.attr(...): what follows stands inside.
                 return [*out, *self._for(self.launch(s, scoped, nodes[n + 1 :]), context)]
-            elif isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-                out += self._assign(s, nodes[n + 1 :], context)
-            elif isinstance(s, ast.Expr):
-                self.effect(s.value)
-            else:
-                raise self.state.error(s, f"{type(s).__name__} has no counterpart here")
+            out += self.statement(s, nodes[n + 1 :], context)
         return out
+
+    def statement(self, s: ast.stmt, after: Sequence[ast.stmt], c: Context) -> list[ast.stmt]:
+        """The new text of one statement outside of blocks; `after` stands behind it."""
+        if isinstance(s, ast.For):
+            return self._for(s, c)
+        if isinstance(s, ast.With):
+            return self._with(s, c)
+        if isinstance(s, ast.If):
+            return self._if(s, c)
+        if isinstance(s, (ast.Pass, ast.Assert)) or self._is_text(s):
+            if isinstance(s, ast.Assert):
+                self.state.note(s, "an assertion is left out")
+            return []
+        if self.declaration(s, c):
+            return []
+        if isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            return self._assign(s, after, c)
+        if isinstance(s, ast.Expr):
+            self.effect(s.value)
+            return []
+        raise self.state.error(s, f"{type(s).__name__} has no counterpart here")
 
     def _is_text(self, s: ast.stmt) -> bool:
         return isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)

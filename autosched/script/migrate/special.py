@@ -6,8 +6,8 @@ import ast
 
 from autosched.script.migrate.ranges import span
 from autosched.script.migrate.spelling import NOT, SAME
-from autosched.script.migrate.things import Value, call, number, number_of, times
-from autosched.script.migrate.values import Special, Values
+from autosched.script.migrate.things import FLOAT, Value, call, number, number_of, times
+from autosched.script.migrate.values import Special, Values, is_real
 from autosched.tir import dtypes
 from autosched.tir.extern import found
 
@@ -85,6 +85,19 @@ def _isnan(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     return Value(ast.Compare(e.node, [ast.NotEq()], [e.node]), "bool")
 
 
+def _against_infinity(op: type[ast.cmpop]) -> Special:
+    """A comparison of what a float is without its sign with infinity; of integers, with none."""
+
+    def compared(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
+        e = v.value(args[0])
+        if not is_real(e.dtype):
+            return Value(ast.Constant(op is ast.Lt), "bool")
+        infinity = call("float32" if e.dtype == FLOAT else e.dtype, ast.Constant("inf"))
+        return Value(ast.Compare(call("abs", e.node), [op()], [infinity]), "bool")
+
+    return compared
+
+
 def _fma(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     a, b, c = map(v.value, args)
     product = v.operation(node, ast.Mult(), a, b)
@@ -156,6 +169,8 @@ SPECIAL: dict[str, Special] = {
     "truncmod": _truncmod,
     "Mod": _truncmod,
     "isnan": _isnan,
+    "isinf": _against_infinity(ast.Eq),
+    "isfinite": _against_infinity(ast.Lt),
     "fma": _fma,
     "exp2": _exp2,
     "q_multiply_shift": _multiply_shift,

@@ -63,7 +63,8 @@ when they are constants."""
 LEAST = {
     "launch_thread": 2, "env_thread": 1, "where": 1, "block_attr": 1, "sblock_attr": 1,
     "func_attr": 1, "preflattened_buffer": 1, "store": 3, "load": 3, "evaluate": 1,
-    "likely": 1, "infinity": 1, "min_value": 1, "max_value": 1, "isnan": 1, "fma": 3, "exp2": 1,
+    "likely": 1, "infinity": 1, "min_value": 1, "max_value": 1, "isnan": 1,
+    "isinf": 1, "isfinite": 1, "fma": 3, "exp2": 1,
     "truncmod": 2, "Mod": 2, "floordiv_": 1, "axis.remap": 2,
     **dict.fromkeys(NOT, 1),
     **{f"axis.{kind}": 2 for kind in AXES},
