@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -346,30 +346,32 @@ class EvolutionarySearch:
 
         A model that has seen nothing of a structure may be wrong about all of it."""
         p, free = self.params, len(pool.candidates)
-        kinds = [self._kind(pool.candidates, k) for k in range(free)]
         limit = max(1, int(p.round_size * p.crowd))
-        by_score = list(range(free))
         near = [n for n, k in enumerate(pool.candidates.keys()) if k in close]
         variants, first = np.unique(pool.candidates.variant, return_index=True)
         firsts = np.sort(first[~np.isin(variants, tried)]).tolist()
         used: dict[int, None] = {}
         crowd: Counter[bytes] = Counter()
+
+        def roomy(n: int) -> bool:
+            return crowd.get(self._kind(pool.candidates, n), 0) < limit
+
         for slot, (kind, place) in enumerate(rng.random((min(p.round_size, free), 2)).tolist()):
             waiting = [n for n in firsts if n not in used]
+            order: Iterable[int]
             if waiting and int((slot + 1) * p.untried) > int(slot * p.untried):
-                left = waiting
+                order = waiting
             elif kind < p.eps_greedy:
                 start = int(place * free)
-                left = [n for n in chain(by_score[start:], by_score[:start]) if n not in used]
+                order = chain(range(start, free), range(start))
             elif kind < p.eps_greedy + p.near and not used.keys() >= set(near):
-                left = [n for n in near if n not in used]
+                order = near
             else:
-                order = hopes.order() if kind >= 1.0 - p.explore else by_score
-                left = [n for n in order if n not in used]
-                left = [n for n in left if crowd[kinds[n]] < limit] or left
-            pick = left[0]
+                ranked = hopes.order() if kind >= 1.0 - p.explore else range(free)
+                order = chain((n for n in ranked if n not in used and roomy(n)), ranked)
+            pick = next(n for n in order if n not in used)
             used[pick] = None
-            crowd[kinds[pick]] += 1
+            crowd[self._kind(pool.candidates, pick)] += 1
             hopes.expect(pick)
         return pool.candidates.take(np.array(list(used), dtype=np.int64))
 
