@@ -57,7 +57,10 @@ class Machine:
     l2_fill: float = 80e9
     memory: float = 40e9
     fork: float = 2e-6
-    """Seconds to start and join a parallel loop."""
+    """Seconds to start and join a parallel loop, or a team of threads."""
+    barrier: float = 0.2e-6
+    """Seconds that a team waits for one another in each step: one runs a serial loop around
+    parallel ones, which are not started each time."""
     overlap: float = 0.35
     """Part of the shorter bounds that is added to the longest."""
 
@@ -104,7 +107,9 @@ def roofline(analysis: Analysis, target: Target) -> Prediction:
         dram = dram * np.maximum(1.0, 1.2 / threads)
         longest = np.maximum(np.maximum(compute, l1), np.maximum(l2, dram))
         shorter = compute + l1 + l2 + dram - longest
-        total = total + longest + machine.overlap * shorter + stage.forks * machine.fork
+        waits = np.minimum(stage.forks, 1.0) * machine.fork
+        waits = waits + np.maximum(stage.forks - 1.0, 0.0) * machine.barrier
+        total = total + longest + machine.overlap * shorter + waits
         found = (compute, l1, l2, dram, walks * stage.share / machine.clock)
         parts = [a + b for a, b in zip(parts, found, strict=True)]
     return Prediction(total, tuple(parts))
