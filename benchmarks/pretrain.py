@@ -3,8 +3,9 @@
     python benchmarks/collect.py --db cost_model.db     # measures; half an hour on two cores
     python benchmarks/pretrain.py [--db cost_model.db]
 
-The candidates are those of `search_space.npz` and of the stores given. `--held-out` judges rather
-than writes: for each workload of `search_space.npz`, the search starts with trees grown without it.
+The candidates are those of `search_space.npz`, or of another file of measured spaces (`--data`),
+and of the stores given. `--held-out` judges rather than writes: for each workload of the file, the
+search starts with trees grown without it.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class OfSpace:
         self.space = space
 
 
-def gathered(stores: Sequence[str], without: str = "") -> Dataset:
+def gathered(file: Path, stores: Sequence[str], without: str = "") -> Dataset:
     """Candidates of all workloads but `without`, at most `KEPT` of each."""
-    parts = []
+    target, parts = target_of(file), []
     for workload in WORKLOADS:
-        task = task_of(workload, target_of(FILE))
-        measured = read(FILE, workload, task.space)
+        task = task_of(workload, target)
+        measured = read(file, workload, task.space)
         if workload != without and len(measured.seconds):
             parts.append(
                 Dataset.of(
                     OfSpace(task.space), measured.population, measured.seconds, task.workload_key
                 )
             )
-    left_out = task_of(without, target_of(FILE)).workload_key if without else ""
+    left_out = task_of(without, target).workload_key if without else ""
     for store in stores:
         parts += [part for key, part in load_dataset(store)[0].by_task() if key != left_out]
     return Dataset.concat(map(_thinned, parts))
@@ -67,17 +68,17 @@ def grown(data: Dataset) -> bytes:
     return bytes(trees.save_raw("ubj"))
 
 
-def judge(stores: Sequence[str], seeds: int, trials: int) -> None:
+def judge(file: Path, stores: Sequence[str], seeds: int, trials: int) -> None:
     """Print the share of the best speed by trials, from the roofline and from such trees."""
     marks = [m for m in MARKS if m <= trials]
     rows: dict[bool, list[list[float]]] = {False: [], True: []}
     for workload in WORKLOADS:
-        space = task_of(workload, target_of(FILE)).space
-        measured = read(FILE, workload, space)
+        space = task_of(workload, target_of(file)).space
+        measured = read(file, workload, space)
         if not len(measured.seconds):
             continue
         truth = Recorded(space, measured)
-        start = BoostedModel(pretrained=False).train(gathered(stores, workload))
+        start = BoostedModel(pretrained=False).train(gathered(file, stores, workload))
         cold = BoostedModel(pretrained=False)
         for warm, model in ((False, cold), (True, start)):
             with mock.patch("search_replay.BoostedModel", lambda seed, pretrained, m=model: m):
@@ -104,15 +105,16 @@ def main() -> None:
     """Write the file, or judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--db", nargs="*", default=[], help="stores written by collect.py")
+    parser.add_argument("--data", type=Path, default=FILE, help="measured spaces")
     parser.add_argument("--out", type=Path, default=pretrained.FILE)
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--trials", type=int, default=64)
     options = parser.parse_args()
     if options.held_out:
-        judge(options.db, options.seeds, options.trials)
+        judge(options.data, options.db, options.seeds, options.trials)
         return
-    data = gathered(options.db)
+    data = gathered(options.data, options.db)
     content = grown(data)
     options.out.write_bytes(content)
     print(f"{len(data)} candidates of {len(data.tasks)} workloads: {len(content)} bytes")

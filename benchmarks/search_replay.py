@@ -1,7 +1,8 @@
-"""Judges the search on measured spaces (`search_space.npz`, made by `search_space.py`), with no
-machine.
+"""Judges the search on measured spaces (`search_space.npz` and `search_space_zen5.npz`, made by
+`search_space.py`), with no machine.
 
-    python benchmarks/search_replay.py [--seeds 20] [--trials 256] [--guess] [--set NAME=VALUE ...]
+    python benchmarks/search_replay.py [--data benchmarks/search_space_zen5.npz] [--seeds 20]
+        [--trials 256] [--guess] [--set NAME=VALUE ...]
 
 As it stands, the measured candidates are the whole space: in each run a draw of `DRAWN` of them, so
 that seeds differ. With `--guess` the search proposes what it likes. What was measured takes the

@@ -34,6 +34,22 @@ def test_the_search_closes_in_on_the_best_of_a_measured_space(module: ModuleType
     np.testing.assert_array_equal(again, runs[0])
 
 
+@pytest.mark.parametrize(
+    ("file", "candidates"), [("search_space.npz", 1500), ("search_space_zen5.npz", 5000)]
+)
+def test_recorded_spaces_hold_distinct_candidates(
+    module: ModuleType, file: str, candidates: int
+) -> None:
+    data = BENCHMARKS / file
+    space = module.task_of(WORKLOAD, module.target_of(data)).space
+    measured = module.read(data, WORKLOAD, space)
+    assert len(measured.population.unique()) == len(measured.seconds) == candidates
+    assert np.isfinite(measured.seconds).all()
+    assert (measured.seconds > 0.0).all()
+    rows = range(0, candidates, 100)
+    assert space.holds([space.candidate(measured.population, k) for k in rows]).all()
+
+
 def test_parameters_are_given_by_name(module: ModuleType) -> None:
     found = module.params_of(["near=0.5", "centres=2"])
     assert (found.near, found.centres, found.round_size) == (0.5, 2, module.ROUND)
