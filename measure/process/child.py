@@ -176,9 +176,7 @@ class Child:
 
     def kill(self) -> int | None:
         """End the process and all that it started; its wait status, None if that is not known."""
-        if self.pid is None:
-            return None
-        self.pid, self.busy, self._status = None, False, None
+        self.pid, self.busy, self._unborn, self._status = None, False, "", None
         self._held.close()
         return self._status
 

@@ -18,7 +18,7 @@ from measure_doubles import SLOW_IMPORT
 
 from autosched.errors import MeasureError
 from measure.process.child import MOST_PAUSES, Child, wait_any
-from measure.process.template_client import START_SECONDS, Limits, Template
+from measure.process.template_client import START_SECONDS, Limits, NotStarted, Template
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +304,24 @@ def test_template_begun_forks_and_is_started_again_if_it_was_lost(lost: bool) ->
     assert (template._process is begun) is not lost
     child.kill()
     template.close()
+
+
+def test_child_that_was_not_started_and_is_given_up_may_be_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after an interrupt."""
+    child = Child(Template(), Limits())
+
+    def refused(*_: object) -> int:
+        raise NotStarted("no room")
+
+    monkeypatch.setattr(child.template, "fork", refused)
+    for _ in range(2):
+        child.send(calling("measure_doubles:add", 1, 2), timeout=60)
+        assert child.busy
+        child.kill()
+        assert not child.busy
+    assert child.call(calling("measure_doubles:add", 1, 2), timeout=60).text == "no room"
 
 
 def test_template_ended_from_outside_as_it_starts_is_started_again() -> None:
