@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autosched.codegen.artifact import Param
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
@@ -35,6 +36,7 @@ from autosched.tir.sample import Beyond, Sample
 from autosched.tir.scatter import scatters
 from autosched.tir.whole import reference
 from measure.verify.tolerance import Tolerance
+from measure.verify.verification import Expected, root_mean_square
 
 Array = npt.NDArray[Any]
 ALLOWED = 5_000_000
@@ -207,22 +209,14 @@ def _fault(
 ) -> str:
     """How the reference's elements of these numbers (None: all) differ from `own`; empty if they
     do not."""
-    flat, floats = theirs.reshape(-1), dtypes.is_float(b.dtype)
-    found = flat if places is None else flat[places]
-    near = flat[:: max(1, theirs.size // RMS_OF)]
-    if b.dtype == "bfloat16":
-        found, own, near = (dtypes.to_float32(x) for x in (found, own, near))
+    flat = theirs.reshape(-1)
+    expected = Expected(Param(b.name, own.shape, b.dtype, True), own, tolerance)
+    if expected.rtol:
+        near = flat[:: max(1, flat.size // RMS_OF)]
+        expected.rms = root_mean_square(expected.numbers(near))
+    found = expected.numbers(flat if places is None else flat[places])
     with np.errstate(all="ignore"):
-        good = found == own
-        share = tolerance.relative(b.dtype, b.name)
-        if share:
-            exact, wide = own.astype(np.float64), near.astype(np.float64)
-            wide = wide[np.isfinite(wide)]
-            rms = float(np.sqrt(np.mean(wide * wide))) if len(wide) else 0.0
-            allowed = share * (np.abs(exact) + rms) + (0 if floats else 1)
-            good |= np.isfinite(found) & (np.abs(found.astype(np.float64) - exact) <= allowed)
-            good |= np.isnan(found) & np.isnan(own)
-    bad = np.flatnonzero(~good)
+        bad = np.flatnonzero(~expected.good(found))
     if len(bad) <= (1 + len(own) // 16 if _jumps(func) else 0):
         return ""
     n = int(bad[0])
@@ -230,6 +224,6 @@ def _fault(
     element = f"{b.name}[{', '.join(str(int(i)) for i in at)}]"
     return (
         f"the code generator and the interpreter disagree on element {element} of {func.name}: "
-        f"built code gives {found[n]}, the interpreter {own[n]}; {len(bad)} of {len(own)} elements "
-        "that were recomputed differ"
+        f"built code gives {found[n]}, the interpreter {expected.reference[n]}; {len(bad)} of "
+        f"{len(own)} elements that were recomputed differ"
     )

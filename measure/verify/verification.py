@@ -104,9 +104,7 @@ class Expected:
     def __init__(self, param: Param, reference: Array, tolerance: Tolerance) -> None:
         self.param = param
         self._halves = param.dtype == "bfloat16"  # arrays hold bit patterns; compared as float32
-        if self._halves:
-            reference = dtypes.to_float32(reference)
-        self.reference = reference
+        self.reference = reference = self.numbers(reference)
         self.is_float = dtypes.is_float(param.dtype)
         self.rtol = tolerance.relative(param.dtype, param.name)
         """0 where elements must be equal."""
@@ -115,7 +113,7 @@ class Expected:
         """Root mean square of the reference values, infinite and NaN ones as 0, if `rtol` is above
         0."""
         if self.rtol:
-            self.rms = _root_mean_square(reference)
+            self.rms = root_mean_square(reference)
         if self.is_float:
             self._bounds(reference)
         elif param.dtype == "bool":
@@ -156,26 +154,29 @@ class Expected:
         """Fill an output with values that are wrong in every element."""
         out[...] = dtypes.from_float32(self._poison) if self._halves else self._poison
 
+    def numbers(self, values: Array) -> Array:
+        """Values of the output's type as they are compared."""
+        return dtypes.to_float32(values) if self._halves else values
+
+    def good(self, out: Array) -> Array:
+        """Which of these `numbers` may be taken for the reference's."""
+        if not self.rtol:
+            # Bools as bytes: one that is neither 0 nor 1 is wrong.
+            pair = [x.view(np.uint8) if x.dtype == np.bool_ else x for x in (out, self.reference)]
+            return np.equal(*pair)
+        low, high = self._limits
+        good = (out >= low) & (out <= high)
+        if not self._finite:
+            good |= np.isnan(out) & np.isnan(self.reference)
+        return good
+
     def mismatch(self, out: Array) -> str:
         """How `out` differs, with the first element that does; empty if it does not."""
-        if self._halves:
-            out = dtypes.to_float32(out)
-        if not self.rtol:
-            # Compared as bytes: a bool that is neither 0 nor 1 is wrong.
-            if out.dtype == np.bool_:
-                good = out.view(np.uint8) == self.reference.view(np.uint8)
-            else:
-                good = out == self.reference
-        elif self._finite and self._within(out):
+        out = self.numbers(out)
+        if self.rtol and self._finite and self._within(out):
             return ""
-        else:
-            low, high = self._limits
-            good = (out >= low) & (out <= high)
-            if not self._finite:
-                good |= np.isnan(out) & np.isnan(self.reference)
-        if good.all():
-            return ""
-        return self._describe(out, np.logical_not(good))
+        good = self.good(out)
+        return "" if good.all() else self._describe(out, np.logical_not(good))
 
     def _within(self, out: Array) -> bool:
         """Whether every element may be taken for its reference; pieces that stay in caches."""
@@ -205,7 +206,7 @@ class Expected:
         return f"{text}; {int(bad.sum())} of {bad.size} elements are wrong"
 
 
-def _root_mean_square(values: Array) -> float:
+def root_mean_square(values: Array) -> float:
     """Infinite values and NaN as 0; by pieces, which stay in caches."""
     flat = values.reshape(-1)
     total = 0.0
