@@ -9,25 +9,32 @@ import queue
 import time
 import uuid
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Future
+from distributed import Client, Future, get_worker
 
 from autosched.errors import MeasureError
 from measure.cluster.registry import Sighting
-from measure.cluster.settings import ROSTER, SETTINGS, STOP, check_address, quiet, security
+from measure.cluster.settings import (
+    EXTENSION,
+    ROSTER,
+    SETTINGS,
+    STOP,
+    check_address,
+    quiet,
+    security,
+)
 from measure.cluster.transport import Disconnected, Ended, Event, Listing, Message
 from measure.cluster.wire import JsonDict, explained
-from measure.slot_process import run_batch
 
 ROSTER_SECONDS = 1.0
 SILENCE_SECONDS = 15.0
 CONNECT_SECONDS = 5.0
 TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
-MOST_MESSAGES = 100_000
 
 
 class DaskTransport:
@@ -187,6 +194,18 @@ class DaskTransport:
                     f"{self._wait_seconds:.0f} s: {explained(e)}"
                 ) from e
             time.sleep(min(seconds, PAUSE_SECONDS))  # the scheduler may come back
+
+
+def run_batch(topic: str, request: JsonDict) -> None:
+    """The task of one batch, in a worker (`slot_process`). Its messages go to `topic`."""
+    worker = get_worker()
+    service = worker.extensions[EXTENSION].service
+    try:
+        service.run(request, partial(worker.log_event, topic))
+    except BaseException as e:
+        # Not every exception can be read where it arrives; its text can. And what an engine raises
+        # to leave is no end of this process, whose exit status says something of its own.
+        raise RuntimeError(explained(e)) from None
 
 
 async def _tell(client: Client, address: str, key: str) -> None:

@@ -17,10 +17,10 @@ from cluster_processes import QUICK, Cluster, slot_processes, wait_ready
 from distributed import Client
 
 from autosched.errors import MeasureError
+from measure.cluster.dask_transport import run_batch
 from measure.cluster.pool import ClusterPool
 from measure.cluster.registry import DeviceStatus, State
 from measure.cluster.settings import STOP
-from measure.slot_process import run_batch
 from measure.status import MeasureResult, Status
 
 FUNC = vector_add()
