@@ -292,6 +292,13 @@ def test_importing_autosched_loads_no_compiler_and_no_model(code):
     assert not heavy & {name.split(".")[0] for name in loaded_by(code)}
 
 
+def test_a_supervisor_of_slots_loads_no_dask():
+    """It waits for weeks; its slots load what they need."""
+    code = "import autosched.cli.worker, measure.cluster.settings, measure.cluster.supervisor"
+    heavy = {"dask", "distributed"}
+    assert not heavy & {name.split(".")[0] for name in loaded_by(code)}
+
+
 @pytest.mark.parametrize("package", ["records", "measure", "cost_model", "autosched.tuning"])
 def test_each_package_can_be_imported_first(package):
     loaded_by(f"import {package}")

@@ -16,7 +16,7 @@ from autosched.errors import MeasureError
 from autosched.extras import require
 
 if TYPE_CHECKING:
-    from measure.cluster.slot_process import SlotOptions
+    from measure.cluster.supervisor import SlotOptions
 
 _EPILOG = """\
 A slot is a device that measures one candidate at a time. By default this machine's processor is one
@@ -101,11 +101,12 @@ def add_slots(parser: argparse.ArgumentParser, label: str | None = None) -> None
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM or SIGHUP."""
-    from measure.cluster.settings import check_address, listening_host, security
+    from measure.cluster.settings import certificates, check_address, listening_host
 
     require("a worker", "distributed")
     listening_host(check_address(options.scheduler, options.tls_dir), options.host)
-    security(options.tls_dir, "worker")
+    if options.tls_dir is not None:
+        certificates(options.tls_dir, "worker")
     from measure.cluster.supervisor import Supervisor
 
     slots = slots_of(options, options.host, options.name, options.engine)
@@ -125,8 +126,12 @@ def slots_of(
 ) -> list[SlotOptions]:
     """The slots that `add_slots` names, of the scheduler at `options.scheduler`."""
     from autosched.target import Target
-    from measure.cluster.slot_process import SlotOptions
-    from measure.cluster.supervisor import slots_of_cpu, slots_of_engine, slots_of_gpus
+    from measure.cluster.supervisor import (
+        SlotOptions,
+        slots_of_cpu,
+        slots_of_engine,
+        slots_of_gpus,
+    )
 
     target = Target(options.target)
     if options.device is not None and not target.is_gpu:

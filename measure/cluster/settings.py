@@ -119,28 +119,35 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def security(tls_dir: Path | None, role: Role) -> Security | None:
-    """Certificates of a role, both sides of every connection to be authenticated by one CA.
+def certificates(tls_dir: Path, role: Role) -> tuple[Path, Path, Path]:
+    """Files of the authority, of a role's certificate, and of its key.
 
     Raises MeasureError if a file is missing, others may read the key, or the certificate has
     expired or is another authority's.
     """
-    from distributed.security import Security
-
-    if tls_dir is None:
-        return None
-    files = {name: tls_dir / name for name in (CA, f"{role}.pem", f"{role}-key.pem")}
-    for name, path in files.items():
+    names = CA, f"{role}.pem", f"{role}-key.pem"
+    authority, certificate, key = files = tuple(tls_dir / name for name in names)
+    for path in files:
         if not path.is_file():
             raise MeasureError(
-                f"no {path}; a {role} needs {', '.join(files)} from `autosched cluster certs`"
+                f"no {path}; a {role} needs {', '.join(names)} from `autosched cluster certs`"
             )
-        if name.endswith("-key.pem") and path.stat().st_mode & 0o077:
-            raise MeasureError(f"others may read the private key {path}; run: chmod 600 {path}")
+    if key.stat().st_mode & 0o077:
+        raise MeasureError(f"others may read the private key {key}; run: chmod 600 {key}")
     from measure.cluster.certs import check_certificate
 
-    check_certificate(files[f"{role}.pem"], files[CA])
-    ca, cert, key = map(str, files.values())
+    check_certificate(certificate, authority)
+    return authority, certificate, key
+
+
+def security(tls_dir: Path | None, role: Role) -> Security | None:
+    """Certificates of a role, both sides of every connection to be authenticated by one CA. Raises
+    MeasureError as `certificates` does."""
+    if tls_dir is None:
+        return None
+    from distributed.security import Security
+
+    ca, cert, key = map(str, certificates(tls_dir, role))
     return Security(
         require_encryption=True,
         tls_ca_file=ca,

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from measure.cluster.settings import (
     quiet,
     security,
 )
+from measure.cluster.supervisor import CLAIMED, SlotOptions
 from measure.cluster.wire import explained
 from measure.cluster.worker import Service
 from measure.local.lock import at_once, open_lock, runtime_folder
@@ -40,41 +39,9 @@ from measure.process.containment import PR_SET_PDEATHSIG, prctl
 from measure.process.folders import private_folder
 from measure.process.protocol import resolve
 
-CLAIMED = 3
-"""Exit status: another worker of this host has the slot."""
 RETRY_SECONDS = 1.0
 CONNECT_SECONDS = 10
 CLOSE_SECONDS = 5
-
-
-@dataclass(frozen=True)
-class SlotOptions:
-    """One slot. `name` is unique in the cluster, `slot` on this host (it names the lock, or a GPU).
-
-    `cores`: what the process may use, empty for all. `engine`: "module:function" that makes the
-    pool which measures (see `worker.Engine`). `host`: the address that the scheduler and
-    this worker reach each other by, None to find out. `target`: what its canary is built for.
-    """
-
-    scheduler: str
-    label: str
-    name: str
-    slot: str = "cpu"
-    cores: tuple[int, ...] = ()
-    engine: str = "measure.cluster.worker:local_engine"
-    tls_dir: str | None = None
-    host: str | None = None
-    target: str = "llvm"
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> SlotOptions:
-        """What `to_json` wrote."""
-        values = json.loads(text)
-        return SlotOptions(**{**values, "cores": tuple(values["cores"])})
 
 
 @contextlib.contextmanager

@@ -1,7 +1,11 @@
-"""Keeps the slots of this host served: one process each, started again when it dies."""
+"""Keeps the slots of this host served: one process each, started again when it dies.
+
+It lives as long as the slots do, and loads no Dask.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -9,18 +13,49 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from autosched.closing import Closing
 from autosched.errors import MeasureError
-from measure.cluster.slot_process import CLAIMED, SlotOptions
 from measure.process.template_client import environment
 
+CLAIMED = 3
+"""Exit status: another worker of this host has the slot."""
 LOOK_SECONDS = 0.1
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 10.0
 STEADY_SECONDS = 10.0
 END_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class SlotOptions:
+    """One slot. `name` is unique in the cluster, `slot` on this host (it names the lock, or a GPU).
+
+    `cores`: what the process may use, empty for all. `engine`: "module:function" that makes the
+    pool which measures (see `cluster.worker.Engine`). `host`: the address that the scheduler and
+    this worker reach each other by, None to find out. `target`: what its canary is built for.
+    """
+
+    scheduler: str
+    label: str
+    name: str
+    slot: str = "cpu"
+    cores: tuple[int, ...] = ()
+    engine: str = "measure.cluster.worker:local_engine"
+    tls_dir: str | None = None
+    host: str | None = None
+    target: str = "llvm"
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> SlotOptions:
+        """What `to_json` wrote."""
+        values = json.loads(text)
+        return SlotOptions(**{**values, "cores": tuple(values["cores"])})
 
 
 def slots_of_cpu(common: SlotOptions, count: int) -> list[SlotOptions]:

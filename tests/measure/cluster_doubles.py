@@ -19,7 +19,7 @@ from autosched.schedule import Schedule, Trace
 from autosched.target import Target
 from autosched.tir.canonical import program_hash
 from autosched.tir.nodes import PrimFunc
-from measure.cluster.slot_process import CLAIMED
+from measure.cluster.supervisor import CLAIMED
 from measure.cluster.worker import canary
 from measure.devices import Device
 from measure.local.build import LocalBuilder

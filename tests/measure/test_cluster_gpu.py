@@ -18,8 +18,7 @@ from autosched.target import available_cores
 from measure.cluster import supervisor
 from measure.cluster.flights import Limits
 from measure.cluster.pool import ClusterPool
-from measure.cluster.slot_process import SlotOptions
-from measure.cluster.supervisor import Supervisor, slots_of_gpus
+from measure.cluster.supervisor import SlotOptions, Supervisor, slots_of_gpus
 from measure.cluster.worker import local_engine
 
 PATIENT = Limits(batch_seconds=1.0, batch_items=8, silence=30.0, stall=100.0, check=100.0)
