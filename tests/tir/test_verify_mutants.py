@@ -147,11 +147,20 @@ def test_every_rule_has_a_program_and_every_program_a_rule() -> None:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A function of the verifier, and its code with one change."""
+    """A function of the verifier, and one change to it: of those that there are number `place`."""
 
     name: str
     function: FunctionType
-    code: CodeType
+    path: tuple[str, ...]
+    node: ast.FunctionDef
+    place: int
+
+    def code(self) -> CodeType:
+        """The function's code with the change."""
+        other = copy.deepcopy(self.node)
+        _, change = list(_places(other))[self.place]
+        change()
+        return _code_of(_alone(other, self.path), self.path)
 
 
 def modules() -> Iterator[ModuleType]:
@@ -165,12 +174,9 @@ def mutants() -> Iterator[Mutant]:
     for module in modules():
         for path, node in _functions(ast.parse(inspect.getsource(module)).body):
             function = _resolve(module, path)
-            for k, (what, _) in enumerate(_places(node)):
-                other = copy.deepcopy(node)
-                _, change = list(_places(other))[k]
-                change()
-                code = _code_of(_alone(other, path), path)
-                yield Mutant(f"{module.__name__}.{'.'.join(path)}: {what}", function, code)
+            for place, (what, _) in enumerate(_places(node)):
+                name = f"{module.__name__}.{'.'.join(path)}: {what}"
+                yield Mutant(name, function, path, node, place)
 
 
 def _alone(node: ast.FunctionDef, path: tuple[str, ...]) -> CodeType:
@@ -291,7 +297,7 @@ def test_some_program_shows_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(verify_races, "MAX_POINTS", 0)
     programs = [(made(n), expected(n)) for n in _order(mutant)] + [(f, ()) for f in legal()]
     before = mutant.function.__code__
-    mutant.function.__code__ = mutant.code
+    mutant.function.__code__ = mutant.code()
     try:
         assert any(_differs(func, known) for func, known in programs), (
             "no program shows it: add one to verify_illegal.py"
