@@ -16,6 +16,7 @@ from autosched.sketch.generate import generate_states, variants_of
 from autosched.sketch.space import Space
 from autosched.target import Target
 from autosched.tir.interp import run as interpret
+from autosched.tir.whole import reference
 
 TILES = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids -num-cores=2")
 VECTORS = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 -num-cores=2")
@@ -138,7 +139,7 @@ def test_attention_in_bfloat16_is_one_kernel(target, rows):
 @pytest.mark.parametrize("rows", [32, 21])
 @pytest.mark.parametrize("target", [TILES, VECTORS], ids=["tiles", "vectors"])
 def test_kernels_of_attention_compute_what_the_definition_does(rng, monkeypatch, target, rows):
-    """By the interpreter, on any machine."""
+    """By the interpreter, on any machine; the definition by whole arrays."""
     monkeypatch.setattr(attention16, "LEAST", 1)
     ready = prepared(heads(rows, 33, 32, 16, 1), None, "bfloat16", target)
     function = next(f for f in primitives(ready) if "softmax" in str(f))
@@ -150,7 +151,7 @@ def test_kernels_of_attention_compute_what_the_definition_does(rng, monkeypatch,
             for x, b in zip(data, func.params, strict=True)]  # fmt: skip
     found, want = ([*map(np.copy, data)] for _ in range(2))
     interpret(lower(scheduled), found)
-    interpret(lower(func), want)
+    reference(func, want)
     np.testing.assert_allclose(found[-1], want[-1], rtol=1e-2, atol=1e-3)
 
 
@@ -167,7 +168,7 @@ def test_random_blocks_of_rows_compute_what_the_definition_does(rng, monkeypatch
     assert len(drawn) >= 8
     data = [rng.standard_normal([int(n) for n in b.shape]).astype("f4") for b in func.params]
     want = [*map(np.copy, data)]
-    interpret(lower(func), want)
+    reference(func, want)
     for row in range(4):
         found = [*map(np.copy, data)]
         interpret(lower(space.schedule(*space.candidate(drawn, row)).func), found)
