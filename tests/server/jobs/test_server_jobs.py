@@ -111,7 +111,7 @@ def test_a_repeated_submission_makes_one_job(client: httpx.Client) -> None:
 
 
 def test_a_job_that_runs_is_paused_and_goes_on_with_what_is_left(client: httpx.Client) -> None:
-    job = submit(client, 40, options={"time_budget_s": 3600})
+    job = submit(client, 40, options={"time_budget_s": 3600, "num_measures_per_round": 16})
     wait_for(client, job["id"], "running", trials=8)
     assert client.post(f"/v1/jobs/{job['id']}/pause").json()["state"] == "pausing"
     paused = wait_for(client, job["id"], "paused")
