@@ -14,14 +14,25 @@ from autosched.tir.affine import Affine
 from autosched.tir.expr import Call, Const, Expr, Var, rewrite, walk
 from autosched.tir.extern import found
 from autosched.tir.nodes import Buffer, Element, ExternCall, Index, Pointer
-from autosched.tir.routine import Alloc, Evaluate, If, Let, Loop, Routine, Statement, Store, While
+from autosched.tir.routine import (
+    Alloc,
+    Assert,
+    Evaluate,
+    If,
+    Let,
+    Loop,
+    Routine,
+    Statement,
+    Store,
+    While,
+)
 
 _STATEMENTS = (
-    "a loop (for i in T.serial(first, last), while), `if`, a store (A[i] = value), a name "
-    "(x = value) or B = T.alloc_buffer(shape, dtype)"
+    "a loop (for i in T.serial(first, last), while), `if`, `assert`, a store (A[i] = value), a "
+    "name (x = value) or B = T.alloc_buffer(shape, dtype)"
 )
 _RANGES = ("serial", "parallel", "vectorized", "unroll")
-"""Loops, all of which run in order in a routine."""
+"""Loops in a routine. All run in order, but for parallel ones of iterations that are apart."""
 
 
 class _Expressions(Expressions):
@@ -93,6 +104,8 @@ class RoutineReader(FunctionReader):
                 condition = self._condition(s.test)
                 yes = self._statements(s.body, depth + 1)
                 out.append(If(condition, yes, self._statements(s.orelse, depth + 1)))
+            elif isinstance(s, ast.Assert):
+                out.append(self._assert(s))
             elif isinstance(s, ast.With):
                 out += self._with(s, depth)
             elif isinstance(s, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
@@ -141,6 +154,11 @@ class RoutineReader(FunctionReader):
         assert isinstance(element, Element)
         return Store(element, value)
 
+    def _assert(self, s: ast.Assert) -> Assert:
+        if s.msg is None:
+            raise self.error(s, 'expected a text after the condition: assert i < 9, "i is beyond"')
+        return Assert(self._condition(s.test), string(self.source, s.msg, "what is wrong"))
+
     def _value(self, node: ast.expr, like: str | None = None) -> Expr:
         return _lazy(self.exprs.expr(node, like))
 
@@ -175,7 +193,7 @@ class RoutineReader(FunctionReader):
         body = self._statements(s.body, depth + len(targets))
         self.scope.leave(mark)
         for var, (begin, end, step) in reversed(list(zip(variables, ends, strict=True))):
-            body = (Loop(var, begin, end, step, body),)
+            body = (Loop(var, begin, end, step, body, name == "parallel"),)
         return list(body)
 
     def _ends(self, call: ast.Call, name: str) -> tuple[Expr, Expr, int]:

@@ -53,13 +53,18 @@ class Alloc:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loop:
-    """`var` from `begin` up to, and without, `end`, by `step`. Both are computed once, before."""
+    """`var` from `begin` up to, and without, `end`, by `step`. Both are computed once, before.
+
+    The iterations of a `parallel` one are divided over threads where they are proved to be apart
+    (`tir/parallel_loops.py`), and run in order elsewhere.
+    """
 
     var: Var
     begin: Expr
     end: Expr
     step: int
     body: tuple[Statement, ...]
+    parallel: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,13 +85,21 @@ class If:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Assert:
+    """The call stops with the message where the condition does not hold."""
+
+    condition: Expr
+    message: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Evaluate:
     """A call of a C function for what it does; its value is dropped."""
 
     value: Expr
 
 
-Statement = Union[Store, Let, Alloc, Loop, While, If, Evaluate]
+Statement = Union[Store, Let, Alloc, Loop, While, If, Assert, Evaluate]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -257,8 +270,11 @@ class _Text(_Script):
             if not (isinstance(s.begin, Const) and s.begin.value == 0 and s.step == 1):
                 ends = f"{self.value(s.begin)}, {ends}"
             step = f", step={s.step}" if s.step != 1 else ""
-            self.emit(depth, f"for {self.names.of(s.var)} in T.serial({ends}{step}):")
+            kind = "parallel" if s.parallel else "serial"
+            self.emit(depth, f"for {self.names.of(s.var)} in T.{kind}({ends}{step}):")
             self.body(s.body, depth + 1)
+        elif isinstance(s, Assert):
+            self.emit(depth, f"assert {self.value(s.condition)}, {s.message!r}")
         elif isinstance(s, While):
             self.emit(depth, f"while {self.value(s.condition)}:")
             self.body(s.body, depth + 1)

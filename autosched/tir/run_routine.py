@@ -17,6 +17,7 @@ from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
     MOST_ITERATIONS,
     Alloc,
+    Assert,
     Evaluate,
     If,
     Let,
@@ -36,7 +37,7 @@ def run_routine(func: Routine, arrays: Sequence[Array]) -> None:
     written in place.
 
     Raises ArgumentError if the arrays do not fit, and VerifyError where an index is out of bounds,
-    or a `while` does not end; what has been stored before stays.
+    an assertion does not hold or a `while` does not end; what has been stored before stays.
     """
     machine = _Machine(verify_routine(func), arrays)
     with np.errstate(all="ignore"):
@@ -98,6 +99,8 @@ class _Machine(Evaluator):
             return self.alloc(s.buffer)
         if isinstance(s, Evaluate):
             return self.value(s.value)
+        if isinstance(s, Assert):
+            return self.asserted(s)
         if isinstance(s, Loop):
             return self.loop(s)
         if isinstance(s, While):
@@ -184,6 +187,16 @@ class _Machine(Evaluator):
                     do()
 
         return run
+
+    def asserted(self, s: Assert) -> Thunk:
+        """A condition without which the call stops."""
+        condition = self.value(s.condition)
+
+        def check() -> None:
+            if not condition():
+                raise VerifyError(f"routine {self.func.name}: {s.message}")
+
+        return check
 
     def choice(self, s: If) -> Thunk:
         """One of two lists of statements."""

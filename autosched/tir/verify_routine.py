@@ -15,6 +15,7 @@ from autosched.tir.expr import Call, Const, Expr, Slot, Var, walk
 from autosched.tir.nodes import Element, ExternCall, Pointer
 from autosched.tir.routine import (
     Alloc,
+    Assert,
     Evaluate,
     If,
     Let,
@@ -31,6 +32,7 @@ from autosched.tir.size import MAX_SIZE, Size
 Span = tuple[int, int] | None
 """The least and the largest value of an integer; None where they are not known."""
 _LARGEST = 1 << 62
+_ANY = -(1 << 63), (1 << 63) - 1
 _WIDE = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32")
 
 
@@ -131,17 +133,23 @@ def _prove(
         if isinstance(s, Let):
             spans[id(s.var)] = span_of(s.value, spans)
         elif isinstance(s, Loop):
-            begin, end = span_of(s.begin, spans), span_of(s.end, spans)
-            inside = None
-            if begin is not None and end is not None and begin[0] < end[1]:
-                inside = begin[0], end[1] - 1
-            spans[id(s.var)] = inside
+            spans[id(s.var)] = loop_span(s, spans)
             _prove(s.body, spans, found)
         elif isinstance(s, If):
             _prove(s.yes, _narrowed(s.condition, spans), found)
-            _prove(s.no, spans, found)
+            _prove(s.no, _narrowed(s.condition, spans, False), found)
+        elif isinstance(s, Assert):
+            spans = _narrowed(s.condition, spans)
         elif isinstance(s, While):
             _prove(s.body, spans, found)
+
+
+def loop_span(s: Loop, spans: Mapping[int, Span]) -> Span:
+    """What the variable of a loop lies between."""
+    begin, end = span_of(s.begin, spans), span_of(s.end, spans)
+    if begin is None or end is None or begin[0] >= end[1]:
+        return None
+    return begin[0], end[1] - 1
 
 
 def _prove_expr(e: Expr, spans: dict[int, Span], found: dict[int, tuple[int, ...]]) -> None:
@@ -164,15 +172,22 @@ def _prove_expr(e: Expr, spans: dict[int, Span], found: dict[int, tuple[int, ...
         if e.op == "if_then_else":
             _prove_expr(e.args[0], spans, found)
             _prove_expr(e.args[1], _narrowed(e.args[0], spans), found)
-            _prove_expr(e.args[2], spans, found)
+            _prove_expr(e.args[2], _narrowed(e.args[0], spans, False), found)
             return
         for x in e.args:
             _prove_expr(x, spans, found)
 
 
-def _narrowed(condition: Expr, spans: dict[int, Span]) -> dict[int, Span]:
-    """Spans where a condition on variables holds."""
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq"}
+
+
+def _narrowed(condition: Expr, spans: Mapping[int, Span], holds: bool = True) -> dict[int, Span]:
+    """Spans where a condition on variables holds, or does not."""
     out = dict(spans)
+    if not holds:
+        if not isinstance(condition, Call) or condition.op not in _OPPOSITE:
+            return out
+        condition = Call(_OPPOSITE[condition.op], condition.args, "bool")
     stack = [condition]
     while stack:
         e = stack.pop()
@@ -196,10 +211,11 @@ def _narrow(e: Expr, op: str, bound: Span, spans: dict[int, Span]) -> None:
     if isinstance(e, Call) and e.op in ("add", "sub") and isinstance(e.args[1], Const):
         shift = int(e.args[1].value) * (1 if e.op == "add" else -1)
         e = e.args[0]
-    have = spans.get(id(e)) if isinstance(e, Var) and e.dtype == dtypes.INDEX else None
-    if have is None or bound is None:
+    if not isinstance(e, Var) or e.dtype != dtypes.INDEX or bound is None:
         return
-    low, high = have
+    low, high = spans.get(id(e)) or _ANY
+    if shift and max(abs(low), abs(high)) > _LARGEST:
+        return  # the sum may wrap round
     if op in ("lt", "le", "eq"):
         high = min(high, bound[1] - (op == "lt") - shift)
     if op in ("gt", "ge", "eq"):
@@ -237,8 +253,8 @@ def _span(e: Expr, spans: Mapping[int, Span]) -> Span:
     if e.dtype != dtypes.INDEX:
         return _of_type(e.dtype)
     if e.op in ("select", "if_then_else"):
-        yes = span_of(e.args[1], _narrowed(e.args[0], dict(spans)))
-        no = span_of(e.args[2], spans)
+        yes = span_of(e.args[1], _narrowed(e.args[0], spans))
+        no = span_of(e.args[2], _narrowed(e.args[0], spans, False))
         return None if yes is None or no is None else (min(yes[0], no[0]), max(yes[1], no[1]))
     if e.op in ("min", "max"):
         return _ends(e, spans)
@@ -261,7 +277,7 @@ def _ends(e: Expr, spans: Mapping[int, Span]) -> tuple[int, int]:
         a, b = (_ends(x, spans) for x in e.args)
         pick = min if e.op == "min" else max
         return pick(a[0], b[0]), pick(a[1], b[1])
-    return span_of(e, spans) or (-(1 << 63), (1 << 63) - 1)
+    return span_of(e, spans) or _ANY
 
 
 def _combined(op: str, a: tuple[int, int], b: tuple[int, int]) -> Span:

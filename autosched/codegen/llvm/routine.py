@@ -2,7 +2,8 @@
 proved to be in bounds.
 
 The first two words of the workspace say what stopped a call: the number of a message of
-`KernelInfo.messages`, from 1, and the index that was outside.
+`KernelInfo.messages`, from 1, and the index that was outside. A parallel loop whose iterations are
+apart is a function of its own, which threads call; the first of them that stops writes the words.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.generate import Generated, check_halves
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.memory import ALWAYS, Guard
+from autosched.codegen.llvm.routine_parallel import outlined, sized
 from autosched.codegen.llvm.scalar import Scalars
 from autosched.codegen.llvm.scratch import Scratch
 from autosched.codegen.llvm.types import Value, literal, memory_type, type_of
@@ -27,10 +29,12 @@ from autosched.tir import dtypes
 from autosched.tir.affine import Int
 from autosched.tir.expr import Call, Expr, Var, walk
 from autosched.tir.nodes import Buffer, Element, ExternCall, Pointer, allocated, strides
+from autosched.tir.parallel_loops import loops_apart
 from autosched.tir.printer import Names, format_expr
 from autosched.tir.routine import (
     MOST_ITERATIONS,
     Alloc,
+    Assert,
     Evaluate,
     If,
     Let,
@@ -49,6 +53,7 @@ from autosched.tir.shapes import solve, unsolved_message
 from autosched.tir.size import Size
 from autosched.tir.verify_routine import unproved, verify_routine
 
+PARALLEL = "autosched_parallel_for"
 STATUS = 64
 """Bytes of the workspace before the buffers."""
 
@@ -125,7 +130,14 @@ class _Writer:
         self.control = Control(self.b, partial(next, itertools.count(1)))
         self.messages: list[str] = []
         self.numbers: dict[tuple[int, int], int] = {}
-        self.scratch = Scratch()
+        self.scratch, self.thread_scratch = Scratch(), Scratch()
+        self.space = "%workspace"
+        """Where buffers of statements begin."""
+        self.functions: list[str] = []
+        """Those of parallel loops."""
+        self.stops = 0
+        """Places at which the call may stop."""
+        self.apart = loops_apart(func)
         self.env: dict[int, Value] = {}
         self.pointers: dict[int, str] = {}
         self.tested = unproved(func)
@@ -150,6 +162,7 @@ class _Writer:
             raise CodegenError(unsolved_message(self.func, v))
         arguments = [f"ptr noalias %p{n}" for n in range(len(params))]
         arguments += ["ptr noalias %workspace", *(f"i64 %n{n}" for n in range(len(sizes[0])))]
+        arguments.append("i32 %threads")
         for n, b in enumerate(params):
             self.pointers[id(b)] = self.b.name(f"%p{n}", 0)
         self.b.name("%workspace", 0)
@@ -168,6 +181,8 @@ class _Writer:
             self.entry,
             self._params(),
             self.scratch.high,
+            self.thread_scratch.high,
+            bool(self.functions),
             sizes=tuple(
                 SizeParam(self.names.of(s.var), s.param, s.dim, s.scale, self._extent(s.offset))
                 for s in sizes[0]
@@ -181,6 +196,7 @@ class _Writer:
         parts = [
             f'target triple = "{self.target.triple}"',
             body,
+            *sized(self.functions, self.scratch.high, self.thread_scratch.high),
             self._entry(len(params), len(sizes[0])),
             *self.declarations.values(),
             f"attributes #0 = {{ nounwind {widths} }}",
@@ -195,6 +211,7 @@ class _Writer:
             lines.append(f"  %a{n} = load {kind}, ptr %a{n}.at, align 8")
         passed = [f"ptr %a{n}" for n in range(params)]
         passed += ["ptr %workspace", *(f"i64 %a{n}" for n in range(params, params + sizes))]
+        passed.append("i32 %threads")
         lines += [f"  call void @{self.entry}.body({', '.join(passed)})", "  ret void", "}"]
         return "\n".join(lines)
 
@@ -219,12 +236,21 @@ class _Writer:
         if key not in self.numbers:
             self.messages.append(message)
             self.numbers[key] = len(self.messages)
+        self.stops += 1
         n, b = self.control.number(), self.b
         b.do(f"br i1 {condition}, label %stop{n}, label %go{n}")
         self.control.start(f"stop{n}")
-        b.do(f"store i64 {self.numbers[key]}, ptr %workspace, align 8")
+        b.do(
+            f"%old{n} = cmpxchg ptr %workspace, i64 0, i64 {self.numbers[key]} "
+            "monotonic monotonic, align 8"
+        )
+        b.do(f"%first{n} = extractvalue {{ i64, i1 }} %old{n}, 1")
+        b.do(f"br i1 %first{n}, label %say{n}, label %leave{n}")
+        self.control.start(f"say{n}")
         b.do(f"%word{n} = getelementptr inbounds i64, ptr %workspace, i64 1")
         b.do(f"store i64 {value}, ptr %word{n}, align 8")
+        b.do(f"br label %leave{n}")
+        self.control.start(f"leave{n}")
         b.do("ret void")
         self.control.start(f"go{n}")
 
@@ -249,6 +275,12 @@ class _Writer:
             self.alloc(s.buffer)
         elif isinstance(s, Evaluate):
             self.values.evaluate(s.value)
+        elif isinstance(s, Assert):
+            wrong = self.b.op(f"xor i1 {self.values.evaluate(s.condition).ref}, true")
+            text = s.message.replace("{", "{{").replace("}", "}}")
+            self.stop(wrong, text, "0", (id(s), 0))
+        elif isinstance(s, Loop) and id(s) in self.apart and self.space == "%workspace":
+            self.parallel(s)
         elif isinstance(s, Loop):
             self.loop(s)
         elif isinstance(s, While):
@@ -268,7 +300,7 @@ class _Writer:
         """A buffer of zeros in the workspace."""
         count = int(allocated(buffer.shape, buffer.align)) * dtypes.itemsize(buffer.dtype)
         at = self.scratch.take(count)
-        pointer = self.b.op(f"getelementptr inbounds i8, ptr %workspace, i64 {at}")
+        pointer = self.b.op(f"getelementptr inbounds i8, ptr {self.space}, i64 {at}")
         self.pointers[id(buffer)] = pointer
         name = "llvm.memset.p0.i64"
         self.b.declare(name, f"void @{name}(ptr, i8, i64, i1)")
@@ -283,6 +315,25 @@ class _Writer:
 
         begin, end = (self.values.evaluate(e).ref for e in (s.begin, s.end))
         self.control.counted(begin, end, body, step=s.step)
+
+    def parallel(self, s: Loop) -> None:
+        """A loop whose iterations threads share."""
+        begin, end = (self.values.evaluate(e).ref for e in (s.begin, s.end))
+        before, b = self.stops, self.b
+        name, values = outlined(self, s, begin)
+        context = self.control.slot(f"[{len(values)} x i64]", 8)
+        for k, (kind, ref) in enumerate(values):
+            cell = b.op(f"getelementptr inbounds i64, ptr {context}, i64 {k}")
+            b.do(f"store {kind} {ref}, ptr {cell}, align 8")
+        total = b.larger(b.op(f"sub i64 {end}, {begin}"), 0)
+        b.declare(PARALLEL, f"void @{PARALLEL}(ptr, ptr, i64, i64, i32)")
+        b.do(f"call void @{PARALLEL}(ptr @{name}, ptr {context}, i64 {total}, i64 0, i32 %threads)")
+        if self.stops > before:
+            n, status = self.control.number(), b.inst("load i64, ptr %workspace, align 8")
+            b.do(f"br i1 {b.op(f'icmp ne i64 {status}, 0')}, label %stop{n}, label %go{n}")
+            self.control.start(f"stop{n}")
+            b.do("ret void")
+            self.control.start(f"go{n}")
 
     def while_loop(self, s: While) -> None:
         """A loop that a condition ends."""
