@@ -300,12 +300,6 @@ def _export(
 ) -> Exported:
     from autosched.codegen.export import export
 
-    for name, f in functions.items():
-        if f.artifact.info.messages:
-            raise ArgumentError(
-                f"{name} tests indices at run time, and no caller in C is told of one outside; "
-                "bound them by T.clamp_index or a condition"
-            )
     sources = {name: (f.source, f.artifact.info) for name, f in functions.items()}
     first = next(iter(functions.values()))
     return export(path, sources, first.target, first.level, prefix)

@@ -23,15 +23,15 @@ Compile = Callable[[str, Target, Level], bytes]
 """Object code of LLVM IR."""
 
 
-def generate_ir(func: PrimFunc, target: Target) -> Generated:
+def generate_ir(func: PrimFunc, target: Target, entry: str = "autosched_kernel") -> Generated:
     """LLVM IR of a scheduled function. Raises CodegenError."""
     from autosched.codegen.llvm.generate import generate
 
     if has_opaque(func):
         from autosched.codegen.llvm.pieces import generate_pieces
 
-        return generate_pieces(func, target)
-    return generate(lower(func), target)
+        return generate_pieces(func, target, entry)
+    return generate(lower(func), target, entry)
 
 
 @dataclass(frozen=True)

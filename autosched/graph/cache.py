@@ -93,6 +93,7 @@ def artifact_to_json(a: Artifact) -> dict[str, Any]:
         "workspace_bytes": info.workspace_bytes,
         "thread_bytes": info.thread_bytes,
         "parallel": info.parallel,
+        "messages": list(info.messages),
         "code": base64.b64encode(a.code).decode(),
         "prepare": [[n, artifact_to_json(p)] for n, p in a.prepare],
     }
@@ -102,7 +103,12 @@ def artifact_from_json(data: Mapping[str, Any]) -> Artifact:
     """The inverse of `artifact_to_json`."""
     params = tuple(Param(n, tuple(s), d, w) for n, s, d, w in data["params"])
     info = KernelInfo(
-        data["entry"], params, data["workspace_bytes"], data["thread_bytes"], data["parallel"]
+        data["entry"],
+        params,
+        data["workspace_bytes"],
+        data["thread_bytes"],
+        data["parallel"],
+        messages=tuple(data.get("messages", ())),
     )
     prepare = tuple((n, artifact_from_json(p)) for n, p in data["prepare"])
     return Artifact(base64.b64decode(data["code"]), info, data["target"], prepare)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError, BuildError
+from autosched.graph.errors import Unsupported
 from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
 from autosched.graph.recursion import Branch, Called, Callee, run_calls
@@ -34,7 +35,7 @@ from autosched.graph.spec import (
 )
 from autosched.runtime.arrays import empty
 from autosched.runtime.call import workspace_bytes
-from autosched.runtime.sequence import WORDS, make_sequence, runner
+from autosched.runtime.sequence import STOPS, WORDS, make_sequence, runner
 from autosched.tir import dtypes
 
 Array = npt.NDArray[Any]
@@ -120,7 +121,8 @@ class Program:
         params = [Param(f"result{n}", f.shape, f.dtype, True) for n, f in enumerate(self.results())]
         patches = [(step.cells.ctypes.data + 8 * c, numbers[slot]) for c, slot in step.patches]
         given = [*inputs, *params]
-        return make_sequence(given, step.rows, patches, (self,), self.flush_denormals)
+        stopped = step.stopped.ctypes.data
+        return make_sequence(given, step.rows, patches, stopped, (self,), self.flush_denormals)
 
     def results(self) -> list[Fresh]:
         """The fresh arrays in the order of the results that they are."""
@@ -193,7 +195,8 @@ class NativeStep:
         cell = 0
         for n, (call, kernel) in enumerate(zip(step.calls, self.kernels, strict=True)):
             at = self.cells.ctypes.data + 8 * cell
-            self.rows[n] = (kernel.linked.address, at, self.scratch.ctypes.data, threads)
+            mark = STOPS if kernel.linked.info.messages else 0
+            self.rows[n] = (kernel.linked.address, at, self.scratch.ctypes.data, threads + mark)
             for a in call.args:
                 value = constants[-1 - a] if a < 0 else template[a]
                 if value is None:
@@ -201,12 +204,31 @@ class NativeStep:
                 else:
                     self.cells[cell] = value.ctypes.data
                 cell += 1
+        self.stops = any(k.linked.info.messages for k in self.kernels)
+        self.stopped = np.zeros(1, np.int64)
+        """The row that stopped, from 1; 0 for none."""
         self.run_rows, self.address = runner(flush_denormals), self.rows.ctypes.data
 
     def __call__(self, slots: Slots) -> None:
-        """One native call."""
+        """One native call. Raises Unsupported where a kernel stops."""
         self.patch(slots)
-        self.run_rows(self.address, len(self.calls))
+        self.run(self.address, len(self.calls))
+
+    def run(self, rows: int, count: int) -> None:
+        """Rows of a table. Raises Unsupported where a kernel stops."""
+        self.run_rows(rows, count, self.stopped.ctypes.data)
+        if self.stops:
+            self.check()
+
+    def check(self, first: int = 0) -> None:
+        """Raise Unsupported, with its message, if the last call was stopped by a kernel. Its row
+        was counted from row `first` on."""
+        row = int(self.stopped[0])
+        if row:
+            self.stopped[0] = 0
+            number, value = (int(x) for x in self.scratch[:16].view("int64"))
+            info = self.kernels[first + row - 1].linked.info
+            raise Unsupported(info.messages[number - 1].format(value))
 
     def patch(self, slots: Slots) -> None:
         """Write the addresses that change."""
@@ -216,7 +238,8 @@ class NativeStep:
 
     def run_one(self, n: int) -> None:
         """Kernel n alone."""
-        self.run_rows(self.address + n * 8 * WORDS, 1)
+        self.run_rows(self.address + n * 8 * WORDS, 1, self.stopped.ctypes.data)
+        self.check(n)
 
 
 def _host(step: HostStep) -> Callable[[Slots], None]:

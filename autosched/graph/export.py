@@ -145,13 +145,20 @@ def _info(model: CompiledModel, kernels: Sequence[Kernel], size: int) -> KernelI
         for o, slot in zip(model.outputs, model.spec.results, strict=True)
     ]
     shared = max(_fixed(i.workspace_bytes) for i in infos)
+    messages = tuple(dict.fromkeys(m for i in infos for m in i.messages))
     return KernelInfo(
         ENTRY,
         tuple(params),
-        _aligned(model.plan.bytes) + _aligned(shared),
+        _status(model) + _aligned(model.plan.bytes) + _aligned(shared),
         max(_fixed(i.thread_bytes) for i in infos),
         any(i.parallel for i in infos),
+        messages=messages,
     )
+
+
+def _status(model: CompiledModel) -> int:
+    """Bytes of the workspace before the intermediate values: they say whether a kernel stopped."""
+    return ALIGNMENT if any(k.artifact.info.messages for k in model.kernels) else 0
 
 
 def _kernels(used: Mapping[str, Kernel], target: Target) -> tuple[dict[str, str], dict[str, str]]:
@@ -175,13 +182,12 @@ def _kernels(used: Mapping[str, Kernel], target: Target) -> tuple[dict[str, str]
 
 def _ir(func: PrimFunc, target: Target, entry: str) -> str:
     """LLVM IR of a kernel whose weights are packed beforehand."""
-    from autosched.codegen.llvm.generate import generate
+    from autosched.codegen.build import generate_ir
     from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, split
-    from autosched.lowering.lower import lower
 
     if option_of(func) is LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
         func, _ = split(func)
-    return generate(lower(func), target, entry).ir
+    return generate_ir(func, target, entry).ir
 
 
 _PARAMS = "ptr %args, ptr %workspace, i32 %threads"
@@ -213,7 +219,10 @@ def _code(
     for n in [*([0] if has_weights else []), *numbers.values()]:
         yield f"  %at{n} = getelementptr ptr, ptr %args, i64 {n}"
         yield f"  %a{n} = load ptr, ptr %at{n}, align 8"
-    scratch = _aligned(model.plan.bytes)
+    status = _status(model)
+    scratch = status + _aligned(model.plan.bytes)
+    if status:
+        yield "  store i64 0, ptr %workspace, align 8"
     yield f"  %scratch = getelementptr i8, ptr %workspace, i64 {scratch}"
     for n, call in enumerate(calls):
         for m, arg in enumerate(call.args):
@@ -222,12 +231,21 @@ def _code(
                 offset = offsets[-1 - arg if arg < 0 else fixed[arg]]
                 yield f"  {value} = getelementptr i8, ptr %a0, i64 {offset}"
             elif arg in places:
-                yield f"  {value} = getelementptr i8, ptr %workspace, i64 {places[arg]}"
+                yield f"  {value} = getelementptr i8, ptr %workspace, i64 {status + places[arg]}"
             else:
                 value = f"%a{numbers[arg]}"
             yield f"  %c{n}.{m} = getelementptr ptr, ptr %cells, i64 {m}"
             yield f"  store ptr {value}, ptr %c{n}.{m}, align 8"
         yield f"  call void @{entries[call.kernel]}(ptr %cells, ptr %scratch, i32 %threads)"
+        if model.by_name[call.kernel].artifact.info.messages:
+            yield f"  %status{n} = load i64, ptr %scratch, align 8"
+            yield f"  store i64 %status{n}, ptr %workspace, align 8"
+            yield f"  %stopped{n} = icmp ne i64 %status{n}, 0"
+            yield f"  br i1 %stopped{n}, label %stop, label %go{n}"
+            yield f"go{n}:"
+    if status:
+        yield "  br label %stop"
+        yield "stop:"
     yield "  ret void"
     yield "}"
 

@@ -75,7 +75,9 @@ def _in_c(call: Call) -> bool:
     if not all(isinstance(t, TensorType) and t.is_static and t.dtype in IN_C for t in types):
         return False
     found = inference(call, 1)
-    return found.kind != "host" and all(t.dtype in IN_C and t.elements for t in found.types)
+    return found.kind not in ("host", "routine") and all(
+        t.dtype in IN_C and t.elements for t in found.types
+    )
 
 
 @external_codegen("cc", patterns=[op(_in_c)])

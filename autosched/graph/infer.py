@@ -31,8 +31,9 @@ from autosched.tir.affine import Affine
 from autosched.tir.expr import Var as IndexVar
 from autosched.tir.expr import walk
 from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import has_opaque
 
-Kind = Literal["view", "pointwise", "map", "reduction", "anchor", "host"]
+Kind = Literal["view", "pointwise", "map", "reduction", "anchor", "routine", "host"]
 """What an operator is to fusion.
 
 view: an index map, which computes nothing. pointwise: each element of the result from the elements
@@ -121,24 +122,32 @@ def inference(call: Call, outputs: int) -> Inference:
     if call.callee in HIGHER:
         return Inference((ANY,) * outputs, "host", frozenset(range(len(call.args))))
     op = ops.find(call.callee)
-    types = []
+    types: list[TensorType | None] = []
     for a in call.args:
         t = None if a is None else a.type if isinstance(a, (Var, Const)) else ANY
-        types.append(t)
-    for t in types:
         if t is not None and not isinstance(t, TensorType):
             raise Unsupported(f"{call.callee} takes tensors, found a value of type {t}")
-    dynamic = any(isinstance(t, TensorType) and t.shape is None for t in types)
+        types.append(t)
+    dynamic = any(t is not None and t.shape is None for t in types)
     unknown = not is_normal(op, dict(call.attrs)) and any(
         n < len(call.args) and call.args[n] is not None for n in op.static
     )
+    if op.kernel is not None and not dynamic:
+        try:
+            return _infer_call(call, types, outputs)
+        except Unsupported:
+            pass  # NumPy computes it, or says what is wrong
     if op.is_host or dynamic or unknown:
         stated = _stated(call) if dynamic else None
         found = stated if dynamic or not op.is_host else _host_types(op, call)
         given = found if found is not None and len(found) >= outputs else (ANY,) * outputs
         return Inference(given[:outputs], "host", frozenset(range(len(types))))
+    return _infer_call(call, types, outputs)
+
+
+def _infer_call(call: Call, types: Sequence[TensorType | None], outputs: int) -> Inference:
     literals = tuple(_literal(a) for a in call.args)
-    return _infer(call.callee, tuple(types), literals, call.attrs, outputs)
+    return _infer(str(call.callee), tuple(types), literals, call.attrs, outputs)
 
 
 def _stated(call: Call) -> tuple[TensorType, ...] | None:
@@ -237,7 +246,7 @@ def define(
 ) -> tuple[TensorLike, ...]:
     """The tensors that an operator's definition, or another one of it, makes of tensors."""
     op = ops.find(name)
-    definition = compute or op.compute
+    definition = compute or op.compute or op.kernel
     if definition is None:
         raise Unsupported(f"{name} is computed on the host only")
     given = dict(attrs)
@@ -290,6 +299,8 @@ def _kind(
         if not isinstance(t.op, PlaceholderOp):
             seen.setdefault(id(t), t)
     func, reads = prim_func_of(inputs, list(seen.values()), "main")
+    if has_opaque(func):
+        return "routine", frozenset(reads), True, True
     from_inputs = all(isinstance(x.op, PlaceholderOp) for t in every for x in t.op.input_tensors)
     if from_inputs and all(isinstance(r, View) and r.base is None for r in results):
         return "view", frozenset(reads), False, False

@@ -15,13 +15,13 @@ from autosched.errors import AutoschedError, BuildError
 from autosched.graph.cache import KernelCache
 from autosched.runtime.function import Function as Linked
 from autosched.target import Target
-from autosched.tir.opaque import refuse_opaque
+from autosched.tir.nodes import PrimFunc
+from autosched.tir.opaque import has_opaque, joined, pieces
 
 if TYPE_CHECKING:
     from autosched.codegen.compilers import Compilers
     from autosched.graph.ir import Function
     from autosched.graph.strategies import Implementation
-    from autosched.tir.nodes import PrimFunc
 
 
 _FEW = 8
@@ -213,7 +213,6 @@ def select(function: Function, target: Target, choose: Choose | None = None) -> 
     if recorded:
         return min(recorded, key=lambda s: s.seconds or float("inf"))
     func, key, taken = first.func, first.key, first.implementation
-    refuse_opaque(func, "a kernel of a graph")
     name = "" if taken is None else f"{taken.name} (plevel {taken.plevel}): "
     best = chosen(func, target)
     if best is not func:
@@ -233,6 +232,10 @@ def _itself(program: PrimFunc) -> PrimFunc:
 def _by_default(func: PrimFunc, target: Target) -> PrimFunc:
     from autosched.sketch.default import default_schedule
 
+    if has_opaque(func):
+        parts = pieces(func)
+        done = (default_schedule(p, target).func if isinstance(p, PrimFunc) else p for p in parts)
+        return joined(func, list(done))
     return default_schedule(func, target).func
 
 

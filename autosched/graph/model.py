@@ -84,6 +84,8 @@ class CompiledModel:
         self._results = self._program.results()
         fixed = [Param(i.name, i.shape, i.dtype, False) for i in self.inputs if i.shape is not None]
         self._entry = self._program.entry(fixed) if len(fixed) == len(self.inputs) else None
+        if self._entry is not None:
+            (self._native,) = self._program.native
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> tuple[Array, ...]:
@@ -93,6 +95,8 @@ class CompiledModel:
             made = tuple([fresh(f) for f in self._results])
             with self._lock:
                 if self._entry(*inputs, *made) is None:
+                    if self._native.stops:
+                        self._native.check()
                     return made
         arrays = self.checked(inputs)
         with self._lock:

@@ -23,8 +23,9 @@ from autosched.graph.ir import (
     reads,
 )
 from autosched.graph.passes.bodies import body_pass
-from autosched.graph.passes.fuse import outlined, structure
+from autosched.graph.passes.fuse import structure
 from autosched.graph.pattern import Pattern, chosen
+from autosched.graph.scopes import outlined
 from autosched.graph.types import TensorType
 from autosched.tir.module import IRModule
 

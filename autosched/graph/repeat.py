@@ -68,7 +68,7 @@ class Repeated:
         for table in self.tables:
             table.capture(captured)
         places = [(c.ctypes.data, c.strides[0]) for c in collected]
-        n, run, count = 0, self.step.run_rows, len(self.step.calls)
+        n, run, count = 0, self.step.run, len(self.step.calls)
         while limit is None or n < limit:
             if collected and n == len(collected[0]):
                 collected = [np.concatenate([c, np.empty_like(c)]) for c in collected]

@@ -312,7 +312,8 @@ class Reverse(Bindings):
         assert isinstance(value.callee, str)
         for v in b.vars:
             _known_shape(v, value.callee)
-        by_rule = value.callee in RULES or inference(value, len(b.vars)).kind == "host"
+        kind = inference(value, len(b.vars)).kind
+        by_rule = value.callee in RULES or kind in ("host", "routine")
         given = [self.given.get(id(v)) for v in b.vars]
         for n, a in enumerate(value.args):
             if a is not None and id(a) in self.active and is_float(a):

@@ -9,6 +9,7 @@ from autosched.graph.ir import (
     Binding,
     Body,
     Call,
+    Const,
     Function,
     Match,
     Pattern,
@@ -16,6 +17,7 @@ from autosched.graph.ir import (
     Var,
     bodies,
     reads,
+    type_of,
     with_atoms,
     with_bodies,
 )
@@ -120,3 +122,21 @@ class Copying:
         if isinstance(p, Pattern):
             return Pattern(p.constructor, tuple(map(self.pattern, p.parts)))
         return None if p is None else self.var(p)
+
+
+def outlined(
+    name: str,
+    bindings: Sequence[Binding],
+    inputs: Sequence[Atom],
+    results: Sequence[Var],
+    attr: tuple[str, object],
+) -> Function:
+    """A function of its own for calls of operators: of what they read, `inputs`, to `results`."""
+    params = tuple(
+        Var(a.name if isinstance(a, Var) else f"c{n}", type_of(a)) for n, a in enumerate(inputs)
+    )
+    copy = Copying({id(a): p for a, p in zip(inputs, params, strict=True)})
+    inner = tuple(map(copy.binding, bindings))
+    constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
+    body = Body(inner, tuple(map(copy.atom, results)))
+    return Function(name, params, body, tuple(sorted((("constants", constants), attr))))

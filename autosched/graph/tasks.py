@@ -11,6 +11,7 @@ from autosched.graph.ir import Body, Call, Const, Function, Global, bodies
 from autosched.graph.kernels import Alternative, alternatives
 from autosched.target import Target
 from autosched.tir.module import IRModule
+from autosched.tir.opaque import has_opaque
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def kernel_groups(ready: IRModule, target: Target) -> list[KernelGroup]:
     rows: dict[tuple[str, ...], tuple[Alternative, ...]] = {}
     for function in primitives(ready):
         made = tuple(alternatives(function, target))
+        if has_opaque(made[0].func):  # nothing of it is scheduled
+            continue
         keys = tuple(a.key for a in made)
         found.setdefault(keys, []).append(function)
         rows.setdefault(keys, made)

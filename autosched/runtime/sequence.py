@@ -3,6 +3,9 @@
 A row of the table is (kernel, arguments, workspace, threads), 64-bit words; the arguments are
 cells as `KernelInfo` says. Between two kernels there are a few instructions and no Python.
 
+A kernel that may stop (`KernelInfo.messages`) has STOPS added to its threads. When it has stopped,
+the sequence ends there, and the number of its row, from 1, is written where the caller says.
+
 A sequence whose cells depend on the caller's arrays alone is a function of these arrays
 (`make_sequence`): it is entered as one kernel is, and writes the cells itself.
 
@@ -27,6 +30,8 @@ from autosched.target import Target
 
 WORDS = 4
 """64-bit words of a row."""
+STOPS = 1 << 32
+"""Added to the threads of a row: the kernel's workspace begins with a status."""
 
 _RUN, _ENTER = "autosched_run", "autosched_enter_sequence"
 _FLUSHED = {_RUN: "autosched_run_flushed", _ENTER: "autosched_enter_sequence_flushed"}
@@ -41,14 +46,14 @@ define internal void @enter(ptr %kernel, ptr %args, ptr %workspace, i32 %threads
   ret void
 }
 
-define void @autosched_run(ptr %rows, i64 %count) {
+define void @autosched_run(ptr %rows, i64 %count, ptr %stopped) {
 entry:
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i1, %go ]
   %more = icmp slt i64 %i, %count
-  br i1 %more, label %go, label %done
-go:
+  br i1 %more, label %work, label %done
+work:
   %row = getelementptr [4 x i64], ptr %rows, i64 %i
   %kernel = load ptr, ptr %row
   %p.args = getelementptr i64, ptr %row, i64 1
@@ -60,21 +65,34 @@ go:
   %threads = trunc i64 %threads64 to i32
   call void @enter(ptr %kernel, ptr %args, ptr %workspace, i32 %threads)
   %i1 = add i64 %i, 1
+  %stops = icmp uge i64 %threads64, 4294967296
+  br i1 %stops, label %look, label %go
+look:
+  %status = load i64, ptr %workspace
+  %ended = icmp ne i64 %status, 0
+  br i1 %ended, label %stop, label %go
+go:
   br label %next
+stop:
+  store i64 %i1, ptr %stopped
+  ret void
 done:
   ret void
 }
 
-; A sequence as a kernel. Its "workspace" is a table: address of the rows, how many, then how many
-; cells are written before, and of each the address and the number of its argument.
+; A sequence as a kernel. Its "workspace" is a table: address of the rows, how many, where to
+; write which one stopped, then how many cells are written before, and of each the address and the
+; number of its argument.
 define void @autosched_enter_sequence(ptr %args, ptr %table, i32 %threads) {
 entry:
   %rows = load ptr, ptr %table
   %p.count = getelementptr i64, ptr %table, i64 1
   %count = load i64, ptr %p.count
-  %p.cells = getelementptr i64, ptr %table, i64 2
+  %p.stopped = getelementptr i64, ptr %table, i64 2
+  %stopped = load ptr, ptr %p.stopped
+  %p.cells = getelementptr i64, ptr %table, i64 3
   %cells = load i64, ptr %p.cells
-  %first = getelementptr i64, ptr %table, i64 3
+  %first = getelementptr i64, ptr %table, i64 4
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i1, %patch ]
@@ -91,7 +109,7 @@ patch:
   %i1 = add i64 %i, 1
   br label %next
 run:
-  call void @autosched_run(ptr %rows, i64 %count)
+  call void @autosched_run(ptr %rows, i64 %count, ptr %stopped)
   ret void
 }
 """
@@ -104,15 +122,16 @@ def _library() -> Library:
 
     host = Target("llvm")
     text = f'target triple = "{host.triple}"\n{float_mode_ir(host.arch)}{_IR}'
-    text += flushed_ir(host.arch, _FLUSHED[_RUN], _RUN, "ptr %rows, i64 %count")
+    text += flushed_ir(host.arch, _FLUSHED[_RUN], _RUN, "ptr %rows, i64 %count, ptr %stopped")
     text += flushed_ir(host.arch, _FLUSHED[_ENTER], _ENTER, "ptr %args, ptr %table, i32 %threads")
     return link(compile_ir(text, host, "full"), (*_FLUSHED, *_FLUSHED.values()))
 
 
 @cache
 def runner(flush_denormals: bool = False) -> Any:
-    """A function of (address of rows, number of rows) that runs them, without the GIL."""
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    """A function of (address of rows, number of rows, address of an int64 for the row that stops)
+    that runs them, without the GIL."""
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
     return prototype(_library()[_FLUSHED[_RUN] if flush_denormals else _RUN])
 
 
@@ -120,15 +139,18 @@ def make_sequence(
     params: Sequence[Param],
     rows: npt.NDArray[Any],
     patches: Sequence[tuple[int, int]],
+    stopped: int,
     keep: tuple[Any, ...],
     flush_denormals: bool = False,
 ) -> Callable[..., Any]:
     """A function of arrays that runs a table of rows; None, or NotImplemented if they do not fit.
 
-    `patches`: (address of a cell, number of the array whose address is written there). What the
-    rows refer to must be in `keep`. Not for two calls at once: they would share the cells.
+    `patches`: (address of a cell, number of the array whose address is written there); `stopped`:
+    the address of an int64 for the row that stops. What the rows refer to must be in `keep`. Not
+    for two calls at once: they would share the cells.
     """
-    words = [rows.ctypes.data, len(rows), len(patches), *(w for patch in patches for w in patch)]
+    cells = (w for patch in patches for w in patch)
+    words = [rows.ctypes.data, len(rows), stopped, len(patches), *cells]
     table = np.array(words, np.int64)
     # A "workspace" of some bytes, so that the call passes its address on.
     info = KernelInfo(_ENTER, tuple(params), table.nbytes, 0, True)

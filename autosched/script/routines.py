@@ -32,7 +32,7 @@ _STATEMENTS = (
     "name (x = value) or B = T.alloc_buffer(shape, dtype)"
 )
 _RANGES = ("serial", "parallel", "vectorized", "unroll")
-"""Loops in a routine. All run in order, but for parallel ones of iterations that are apart."""
+"""Loops in a routine; those of T.unroll run as serial ones do."""
 
 
 class _Expressions(Expressions):
@@ -188,12 +188,13 @@ class RoutineReader(FunctionReader):
             ends = [(zero, self._number64(n), 1) for n in call.args]
         else:
             targets, ends = [s.target], [self._ends(call, name)]
+        kind = name if name in ("parallel", "vectorized") else "serial"
         mark = self.scope.mark()
         variables = [self._variable(t) for t in targets]
         body = self._statements(s.body, depth + len(targets))
         self.scope.leave(mark)
         for var, (begin, end, step) in reversed(list(zip(variables, ends, strict=True))):
-            body = (Loop(var, begin, end, step, body, name == "parallel"),)
+            body = (Loop(var, begin, end, step, body, kind),)
         return list(body)
 
     def _ends(self, call: ast.Call, name: str) -> tuple[Expr, Expr, int]:

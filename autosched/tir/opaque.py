@@ -32,7 +32,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.printer import Names
-from autosched.tir.routine import Routine, print_statements
+from autosched.tir.routine import Routine, begins_by_setting, print_statements
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -111,9 +111,17 @@ def has_opaque(func: PrimFunc) -> bool:
 
 
 def starts_as_zero(block: Block) -> list[Buffer]:
-    """The buffers that an opaque block writes and does not read."""
+    """The buffers that an opaque block writes and does not read, but for those of which it sets all
+    elements before anything else."""
     read = {id(a.buffer) for a in block.reads}
-    return [a.buffer for a in block.writes if id(a.buffer) not in read]
+    found = opaque_of(block)
+    assert found is not None
+    inner = {id(b): p for b, p in zip(found.buffers, found.routine.params, strict=True)}
+    return [
+        a.buffer
+        for a in block.writes
+        if id(a.buffer) not in read and not begins_by_setting(found.routine, inner[id(a.buffer)])
+    ]
 
 
 def pieces(func: PrimFunc) -> list[PrimFunc | Block]:

@@ -35,7 +35,7 @@ def loops_apart(func: Routine) -> set[int]:
         elif isinstance(s, Loop):
             spans[id(s.var)] = loop_span(s, spans)
     for s in statements_of(func.body):
-        if isinstance(s, Loop) and s.parallel and s.step == 1 and _are_apart(s, spans):
+        if isinstance(s, Loop) and s.kind == "parallel" and s.step == 1 and _are_apart(s, spans):
             found.add(id(s))
     return found
 

@@ -55,8 +55,9 @@ class Alloc:
 class Loop:
     """`var` from `begin` up to, and without, `end`, by `step`. Both are computed once, before.
 
-    The iterations of a `parallel` one are divided over threads where they are proved to be apart
-    (`tir/parallel_loops.py`), and run in order elsewhere.
+    The iterations of a "parallel" one are divided over threads where they are proved to be apart
+    (`tir/parallel_loops.py`), and run in order elsewhere. Those of a "vectorized" one are lanes
+    where LLVM finds that they may be; it adds floats in another order then.
     """
 
     var: Var
@@ -64,7 +65,7 @@ class Loop:
     end: Expr
     step: int
     body: tuple[Statement, ...]
-    parallel: bool = False
+    kind: str = "serial"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -171,6 +172,32 @@ def written(body: Sequence[Statement]) -> set[int]:
     return out | {id(e.buffer) for e in values if isinstance(e, Pointer)}
 
 
+def begins_by_setting(func: Routine, buffer: Buffer) -> bool:
+    """Whether the first statement of a routine that has to do with a buffer sets all its elements:
+    loops over its dimensions around one store, of a value that does not read it."""
+    for s in func.body:
+        inside = list(statements_of((s,)))
+        every = [e for x in inside for value in values_of(x) for e in walk(value)]
+        if not any(isinstance(e, (Element, Pointer)) and e.buffer is buffer for e in every):
+            continue
+        *loops, store = inside
+        if not isinstance(store, Store) or store.target.buffer is not buffer:
+            return False
+        extents = {
+            id(x.var): x.end.value
+            for x in loops
+            if isinstance(x, Loop) and x.step == 1 and isinstance(x.end, Const)
+            and isinstance(x.begin, Const) and x.begin.value == 0
+        }  # fmt: skip
+        reads = [e for e in walk(store.value) if isinstance(e, (Element, Pointer))]
+        return (
+            len(extents) == len(loops) == len(set(map(id, store.target.indices)))
+            and [extents.get(id(i)) for i in store.target.indices] == list(buffer.shape)
+            and all(e.buffer is not buffer for e in reads)
+        )
+    return False
+
+
 def externs(func: Routine) -> tuple[Extern, ...]:
     """The C functions that a routine calls."""
     values = (e for s in statements_of(func.body) for v in values_of(s) for e in walk(v))
@@ -270,8 +297,7 @@ class _Text(_Script):
             if not (isinstance(s.begin, Const) and s.begin.value == 0 and s.step == 1):
                 ends = f"{self.value(s.begin)}, {ends}"
             step = f", step={s.step}" if s.step != 1 else ""
-            kind = "parallel" if s.parallel else "serial"
-            self.emit(depth, f"for {self.names.of(s.var)} in T.{kind}({ends}{step}):")
+            self.emit(depth, f"for {self.names.of(s.var)} in T.{s.kind}({ends}{step}):")
             self.body(s.body, depth + 1)
         elif isinstance(s, Assert):
             self.emit(depth, f"assert {self.value(s.condition)}, {s.message!r}")

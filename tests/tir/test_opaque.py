@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_it_runs_between_the_nests(how: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_its_region_is_bounded_when_it_runs() -> None:
+def test_its_region_is_bounded_when_it_runs(tmp_path: Path) -> None:
     func, given = parse_func(ROWS), arrays()
     given[1][1] = 10
     message = r"s\[i, j\] is out of bounds: index 1 is 6, extent 6"
@@ -110,8 +111,7 @@ def test_its_region_is_bounded_when_it_runs() -> None:
     given[1][1] = 2
     built(*given)  # what stopped one call does not stop the next
     np.testing.assert_allclose(given[2], expected(given[0])[0], rtol=1e-5)
-    with pytest.raises(ArgumentError, match="tests indices at run time"):
-        built.export("/nonexistent/f")
+    assert "EDOM" in built.export(tmp_path / "f").header.read_text()
 
 
 TWICE = """

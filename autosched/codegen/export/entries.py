@@ -4,7 +4,7 @@
 
 with the symbolic sizes after the arrays, checks what C cannot (null and misaligned pointers, sizes
 and the number of threads out of range), allocates scratch memory if none is given, and calls the
-kernel. It returns 0, EINVAL or ENOMEM.
+kernel. It returns 0, EINVAL, ENOMEM, or EDOM where the kernel stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autosched.tir import dtypes
 from autosched.tir.size import MAX_SIZE
 
 ALIGNMENT = 64
-EINVAL, ENOMEM = 22, 12
+EINVAL, ENOMEM, EDOM = 22, 12, 33
 
 _WORDS = """
     alignas alignof and auto bool break case catch char class const constexpr continue default
@@ -124,6 +124,13 @@ def _c_name(name: str, taken: set[str]) -> str:
     return found
 
 
+_STOPPED = [
+    "  %status = load i64, ptr %space, align 8",
+    "  %stopped = icmp ne i64 %status, 0",
+    f"  %code = select i1 %stopped, i32 {EDOM}, i32 0",
+]
+
+
 def entry_ir(source: Source, default_threads: int, max_threads: int) -> str:
     """LLVM IR of the function, for the end of the kernel's own module."""
     info = source.info
@@ -178,8 +185,9 @@ def entry_ir(source: Source, default_threads: int, max_threads: int) -> str:
             "  %space = phi ptr [ %workspace, %start ], [ %new, %allocate ]",
             "  %mine = phi ptr [ null, %start ], [ %new, %allocate ]",
             call.format("%space"),
+            *(_STOPPED if info.messages else ["  %code = add i32 0, 0"]),
             "  call void @free(ptr %mine)",
-            "  ret i32 0",
+            "  ret i32 %code",
             "full:",
             f"  ret i32 {ENOMEM}",
         ]

@@ -47,6 +47,8 @@ _HEAD = """\
  *     EINVAL (22)  a pointer is null or not aligned to its element, the workspace not to
  *                  {alignment} bytes, a size is below 1, or threads is not in 0 ... {max_threads}
  *     ENOMEM (12)  there is no memory for a workspace
+ * or EDOM (33): an index in the data is outside of its array, or another assertion of the program
+ * does not hold for them; outputs hold nothing of use then.
  *
  * Arrays are dense and in row-major order. Outputs overlap no other array; inputs may overlap
  * one another. Arrays that start on a multiple of {alignment} bytes are fastest.

@@ -7,6 +7,8 @@ Where it keeps more values than there are registers, it writes them to memory an
 code that grows so is up to 2.7 times as slow, and "full" then gives what "search" does. So it does
 for tile registers (AMX): O3 makes one store of two in different branches, and LLVM (22.1) crashes
 on the tile that comes from either; kernels with tiles are not faster by it.
+
+Loops that say so (`loop_notes.py`) "full" makes vectors of, which is longer code.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from autosched.codegen.llvm.loop_notes import VECTORS
 from autosched.codegen.llvm.one_lane import has_narrow_masked_stores, one_lane_stores
 from autosched.errors import BuildError
 from autosched.target import Target, initialize_llvm
@@ -41,7 +44,7 @@ def compile_ir(ir_text: str, target: Target, level: Level = "search") -> bytes:
     """Object file bytes, position independent. Raises BuildError: LLVM's message, the line."""
     level = _level(ir_text, level)
     code = _object(ir_text, target, level)
-    if level == "full":
+    if level == "full" and VECTORS not in ir_text:
         plain = _object(ir_text, target, "search")
         return plain if len(code) > GROWTH * len(plain) else code
     return code

@@ -54,11 +54,13 @@ class Control:
         *,
         step: int = 1,
         line: int | None = None,
+        note: str = "",
     ) -> None:
         """`for i in range(low, high, step): body(i)`, i64; names are values at run time.
 
         Of known bounds low < high. A step of 1 is counted without overflow; any other may pass the
-        largest i64 after the last iteration. `line`: where the loop stands in the program.
+        largest i64 after the last iteration. `line`: where the loop stands in the program; `note`:
+        what LLVM is told of it (`loop_notes.py`).
         """
         b, n = self.b, self.number()
         enter = f"br label %head{n}"
@@ -83,7 +85,7 @@ class Control:
                 b.do(f"{counter}.left = sub i64 {high}, {counter}")
                 b.do(f"{counter}.next = add i64 {counter}, {step}")
                 b.do(f"{counter}.more = icmp ugt i64 {counter}.left, {step}")
-            b.do(f"br i1 {counter}.more, label %head{n}, label %exit{n}")
+            b.do(f"br i1 {counter}.more, label %head{n}, label %exit{n}{note}")
         b.close()
         self.start(f"exit{n}")
 

@@ -18,6 +18,7 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.generate import Generated, check_halves
 from autosched.codegen.llvm.index import Indexer
+from autosched.codegen.llvm.loop_notes import vectors
 from autosched.codegen.llvm.memory import ALWAYS, Guard
 from autosched.codegen.llvm.routine_parallel import outlined, sized
 from autosched.codegen.llvm.scalar import Scalars
@@ -314,7 +315,8 @@ class _Writer:
             self.body(s.body)
 
         begin, end = (self.values.evaluate(e).ref for e in (s.begin, s.end))
-        self.control.counted(begin, end, body, step=s.step)
+        note = vectors(self.declarations) if s.kind == "vectorized" else ""
+        self.control.counted(begin, end, body, step=s.step, note=note)
 
     def parallel(self, s: Loop) -> None:
         """A loop whose iterations threads share."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.graph.errors import Unsupported
+from autosched.graph.ops import scatter
 from autosched.graph.ops.best import best
 from autosched.graph.ops.registry import Known, Results, host_operator, like_first
 from autosched.graph.ops.tensors import normal_axis
@@ -123,11 +124,11 @@ def _scatter_elements(
     return _written(x, places, updates, reduction)
 
 
-host_operator("ScatterElements", like_first)(_scatter_elements)
-host_operator("Scatter", like_first)(_scatter_elements)
+host_operator("ScatterElements", like_first, scatter.scatter_elements)(_scatter_elements)
+host_operator("Scatter", like_first, scatter.scatter_elements)(_scatter_elements)
 
 
-@host_operator("ScatterND", like_first)
+@host_operator("ScatterND", like_first, scatter.scatter_nd)
 def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
     """x with slices written at rows of indices."""
     width = indices.shape[-1]

@@ -47,6 +47,8 @@ class Operator:
     `spatial`: the axes of its data are N, C and positions, so that it wants them channels last.
     `result` gives shapes and dtypes of the results of a host operator from what is known of its
     inputs; without it they are known only when it has run, and so is all that follows.
+    `kernel` is a definition by a routine (`ops/routines.py`), which compiled models run in place of
+    NumPy; it raises Unsupported for what it has no form of.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Operator:
     host: Callable[..., Any] | None = None
     spatial: bool = False
     result: Callable[..., Results | None] | None = None
+    kernel: Callable[..., Any] | None = None
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -79,7 +82,7 @@ class Operator:
 
     @property
     def is_host(self) -> bool:
-        """Whether it is computed between kernels only."""
+        """Whether it is computed between kernels, if no routine does."""
         return self.compute is None
 
 
@@ -104,12 +107,15 @@ def operator(
 
 
 def host_operator(
-    name: str, result: Callable[..., Results | None] | None = None
+    name: str,
+    result: Callable[..., Results | None] | None = None,
+    kernel: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: an operator that NumPy computes between kernels, on arrays."""
+    """A decorator: an operator that NumPy computes, on arrays. Between kernels, or, where there is
+    a `kernel`, in the evaluator alone."""
 
     def register(host: Callable[..., Any]) -> Callable[..., Any]:
-        add(Operator(name, None, {}, host, result=result))
+        add(Operator(name, None, {}, host, result=result, kernel=kernel))
         return host
 
     return register

@@ -18,7 +18,7 @@ from typing import Any, Union
 
 from autosched import te
 from autosched.graph.errors import Unsupported
-from autosched.te.tensor import ComputeOp, Extent, PlaceholderOp, Tensor
+from autosched.te.tensor import ComputeOp, Extent, ExternOp, PlaceholderOp, Tensor
 from autosched.tir.expr import Expr
 
 Layouts = Mapping[int, tuple[int, ...]]
@@ -169,7 +169,8 @@ def computed(tensor: TensorLike, layout: tuple[int, ...] = (), copy: bool = Fals
     one, else a copy."""
     base = tensor.base if isinstance(tensor, View) else tensor
     kept = tensor.layout if isinstance(tensor, View) else ()
-    if base is not None and kept == layout and isinstance(base.op, ComputeOp) and not copy:
+    made_here = base is not None and isinstance(base.op, (ComputeOp, ExternOp))
+    if base is not None and made_here and kept == layout and not copy:
         return base
     with within({len(tensor.shape): layout} if layout else {}):
         made = stage(tensor.shape, tensor, "copy")

@@ -8,6 +8,8 @@ A group has one anchor (a product, a convolution, several stages, or a reduction
 - views, always: a copy of each in every group that reads through it;
 - numbers that bytes stand for likewise: kernels store the bytes.
 
+A routine, which runs as it is written, is a group of its own, with views.
+
 Two products with a softmax in between, which is attention, are one group: a block of rows goes
 through all of it, and what the first product makes is never in memory as a whole.
 
@@ -30,14 +32,13 @@ from autosched.graph.ir import (
     Function,
     Global,
     Value,
-    Var,
     reads,
     type_of,
     with_bodies,
 )
 from autosched.graph.ops.quantised import SUMS
 from autosched.graph.ops.registry import python_name
-from autosched.graph.scopes import Copying, free_name
+from autosched.graph.scopes import free_name, outlined
 from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
 from autosched.tir.module import GraphFunction, IRModule
@@ -148,6 +149,9 @@ class Groups:
 
     def _form(self) -> None:
         kinds = [node.kind for node in self.nodes]
+        for n, kind in enumerate(kinds):
+            if kind == "routine":  # alone
+                self.of[n], self.members[n], self.tip[n] = n, [n], n
         for rank in range(3):
             for n, kind in enumerate(kinds):
                 if _RANK.get(kind) == rank and n not in self.of:
@@ -225,7 +229,9 @@ class Groups:
             if len(groups) != 1:
                 continue
             (group,) = groups
-            if group == NOWHERE or not self._room(group, [n]):
+            if group == NOWHERE or self.nodes[group].kind == "routine":
+                continue
+            if not self._room(group, [n]):
                 continue
             reused = self.nodes[group].kind == "anchor"
             assert node.info is not None
@@ -393,24 +399,6 @@ def _name(bindings: Sequence[Binding], groups: Groups, members: Sequence[int]) -
     if len(words) > 5:
         words = [*words[:4], f"and_{len(words) - 4}"]
     return words[0] if len(words) == 1 else "_".join(["fused", *(w.rstrip("_") for w in words)])
-
-
-def outlined(
-    name: str,
-    bindings: Sequence[Binding],
-    inputs: Sequence[Atom],
-    results: Sequence[Var],
-    attr: tuple[str, object],
-) -> Function:
-    """A function of its own for calls of operators: of what they read, `inputs`, to `results`."""
-    params = tuple(
-        Var(a.name if isinstance(a, Var) else f"c{n}", type_of(a)) for n, a in enumerate(inputs)
-    )
-    copy = Copying({id(a): p for a, p in zip(inputs, params, strict=True)})
-    inner = tuple(map(copy.binding, bindings))
-    constants = tuple(n for n, a in enumerate(inputs) if isinstance(a, Const))
-    body = Body(inner, tuple(map(copy.atom, results)))
-    return Function(name, params, body, tuple(sorted((("constants", constants), attr))))
 
 
 def structure(function: Function) -> object:

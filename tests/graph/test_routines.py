@@ -1,0 +1,166 @@
+"""Operators as routines: compiled models compute what NumPy does, and stop where it raises."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autosched import graph
+from autosched.graph import op
+
+DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
+HOW = ["none", "add", "mul", "max", "min"]
+
+
+def built(
+    name: str, arrays: list[np.ndarray], outputs: int = 1, **attrs: Any
+) -> tuple[graph.CompiledModel, Any]:
+    """A model of one operator, without any in NumPy, and its module."""
+    given = [graph.var(f"x{n}", a.shape, a.dtype.name) for n, a in enumerate(arrays)]
+    made = getattr(op, name)(*given, outputs=outputs, **attrs)
+    module = graph.module(main=graph.function(given, *(made if outputs > 1 else [made])))
+    model = graph.build(module)
+    assert model.host_operators == () or any(a.size == 0 for a in arrays)
+    return model, module
+
+
+def same(name: str, arrays: list[np.ndarray], outputs: int = 1, **attrs: Any) -> None:
+    model, module = built(name, arrays, outputs, **attrs)
+    expected = graph.evaluate(module, "main", *arrays)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for got, want in zip(model(*arrays), expected, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Few different values, so that many are equal; NaN among floats."""
+    found = rng.integers(-3, 4, shape)
+    if dtype.startswith("float"):
+        with_nan = np.where(rng.random(shape) < 0.1, np.nan, found / 3)
+        return np.asarray(with_nan, dtype)
+    return np.asarray(
+        found % 2 if dtype == "bool" else found & 127 if dtype[0] == "u" else found, dtype
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_scatter_elements(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    few = tuple(
+        data.draw(st.integers(0, 7 if d == axis % len(shape) else n)) for d, n in enumerate(shape)
+    )
+    dtype, how = data.draw(st.sampled_from(DTYPES)), data.draw(st.sampled_from(HOW))
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    at = rng.integers(-shape[axis], shape[axis], few).astype(data.draw(st.sampled_from("il")))
+    arrays = [values(rng, shape, dtype), at, values(rng, few, dtype)]
+    same("scatter_elements", arrays, axis=axis, reduction=how)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_scatter_nd(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    width = data.draw(st.integers(1, len(shape)))
+    lead = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=2)))
+    dtype, how = data.draw(st.sampled_from(DTYPES)), data.draw(st.sampled_from(HOW))
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    at = np.stack([rng.integers(-n, n, lead) for n in shape[:width]], -1)
+    arrays = [values(rng, shape, dtype), at, values(rng, (*lead, *shape[width:]), dtype)]
+    same("scatter_nd", arrays, reduction=how)
+
+
+LARGE: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], int]] = {
+    "rows": ("scatter_nd", (100, 256), (400, 1), 0),
+    "rows of a batch": ("scatter_nd", (3, 40, 4, 96), (90, 2), 0),
+    "columns": ("scatter_elements", (64, 512), (70, 512), 0),
+    "last axis": ("scatter_elements", (8, 9, 512), (8, 9, 300), 2),
+    "middle axis": ("scatter_elements", (1, 40, 512), (1, 90, 512), 1),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+@pytest.mark.parametrize("how", HOW)
+def test_threads_share_large_scatters(case: str, how: str, rng: np.random.Generator) -> None:
+    name, shape, few, axis = LARGE[case]
+    if name == "scatter_nd":
+        at = np.stack([rng.integers(-n, n, few[:-1]) for n in shape[: few[-1]]], -1)
+        new, attrs = (*few[:-1], *shape[few[-1] :]), {}
+    else:
+        at, new = rng.integers(-shape[axis], shape[axis], few), few
+        attrs = {"axis": axis}
+    arrays = [rng.standard_normal(s).astype("f4") for s in (shape, new)]
+    same(name, [arrays[0], at, arrays[1]], reduction=how, **attrs)
+    model, _ = built(name, [arrays[0], at, arrays[1]], reduction=how, **attrs)
+    assert all(k.artifact.info.parallel for k in model.kernels)
+
+
+@pytest.mark.parametrize("index", [4, -5, 1 << 40, -(1 << 63)])
+def test_an_index_beyond_stops_the_model(
+    index: int, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    x, at = rng.standard_normal((4, 32)).astype("f4"), np.array([[1], [index], [2]])
+    new = np.ones((3, 32), "f4")
+    model, module = built("scatter_nd", [x, at, new], reduction="add")
+    model.save(tmp_path)
+    for run in (model, model.profile, graph.load(tmp_path)):
+        with pytest.raises(graph.Unsupported, match="ScatterND: an index is beyond the 4 elements"):
+            run(x, at, new)
+        good = at % 4
+        run(x, good, new)
+    np.testing.assert_array_equal(
+        model(x, good, new)[0], graph.evaluate(module, "main", x, good, new)
+    )
+
+
+def test_one_tensor_may_be_several_inputs(rng: np.random.Generator) -> None:
+    x, at = graph.var("x", (5, 4)), graph.var("at", (5, 4), "int64")
+    module = graph.module(main=graph.function([x, at], op.scatter_elements(x, at, x)))
+    a, i = rng.standard_normal((5, 4)).astype("f4"), rng.integers(0, 5, (5, 4))
+    want = graph.evaluate(module, "main", a, i)
+    np.testing.assert_array_equal(graph.build(module)(a, i)[0], want)
+
+
+def test_what_stands_around_a_routine_is_compiled_as_ever(rng: np.random.Generator) -> None:
+    x, at, u = graph.var("x", (6, 8)), graph.var("at", (3, 1), "int64"), graph.var("u", (8, 3))
+    made = op.scatter_nd(op.relu(x), at, op.transpose(u, perm=(1, 0)), reduction="add")
+    module = graph.module(main=graph.function([x, at, u], op.tanh(made) + x))
+    model = graph.build(module)
+    assert model.host_operators == ()
+    arrays = [rng.standard_normal(s).astype("f4") for s in ((6, 8), (8, 3))]
+    given = [arrays[0], np.array([[5], [5], [-6]]), arrays[1]]
+    want = graph.evaluate(module, "main", *given)
+    np.testing.assert_allclose(model(*given)[0], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) on the PATH")
+def test_a_c_program_is_told_of_an_index_beyond(rng: np.random.Generator, tmp_path: Path) -> None:
+    x, at = rng.standard_normal((40, 512)).astype("f4"), rng.integers(-40, 40, (90, 1))
+    new = rng.standard_normal((90, 512)).astype("f4")
+    given = [graph.var("x", x.shape), graph.var("at", at.shape, "int64"), graph.var("u", new.shape)]
+    made = op.scatter_nd(op.tanh(given[0]), *given[1:], reduction="add")
+    model = graph.build(graph.module(main=graph.function(given, op.relu(made))))
+    want, out = model(x, at, new)[0], np.zeros_like(x)
+    done = model.export(tmp_path, prefix="net_")
+    library = tmp_path / "net.so"
+    command = ["cc", "-shared", "-Wl,-z,nodelete", done.object, "-o", library, "-lpthread", "-lm"]
+    subprocess.run(command, check=True)
+    run = ctypes.CDLL(str(library)).net_run
+    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, at, new, out)]
+    assert run(*pointers, None, 2) == 0
+    np.testing.assert_array_equal(out, want)
+    at[7] = 40
+    assert run(*pointers, None, 2) == errno.EDOM
+    at[7] = 0
+    assert run(*pointers, None, 1) == 0
