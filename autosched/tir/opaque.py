@@ -6,7 +6,7 @@ is scheduled across it. To analysis it is a block without axes that reads and wr
 each index is a `Whole`, each value an `Opaque`.
 
 A buffer that it writes and does not read is 0 at first, so that what it holds afterwards depends on
-nothing else.
+nothing else; the annotation "sets_all" says that it sets all of these before it reads them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
+from autosched.tir.annotations import SETS_ALL
 from autosched.tir.expr import Expr
 from autosched.tir.nodes import (
     Access,
@@ -32,7 +33,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.printer import Names
-from autosched.tir.routine import Routine, begins_by_setting, print_statements
+from autosched.tir.routine import Routine, print_statements
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -111,17 +112,11 @@ def has_opaque(func: PrimFunc) -> bool:
 
 
 def starts_as_zero(block: Block) -> list[Buffer]:
-    """The buffers that an opaque block writes and does not read, but for those of which it sets all
-    elements before anything else."""
+    """The buffers that an opaque block writes and does not read; none where it says that it sets
+    all of them."""
     read = {id(a.buffer) for a in block.reads}
-    found = opaque_of(block)
-    assert found is not None
-    inner = {id(b): p for b, p in zip(found.buffers, found.routine.params, strict=True)}
-    return [
-        a.buffer
-        for a in block.writes
-        if id(a.buffer) not in read and not begins_by_setting(found.routine, inner[id(a.buffer)])
-    ]
+    every = () if block.annotation(SETS_ALL, False) else block.writes
+    return [a.buffer for a in every if id(a.buffer) not in read]
 
 
 def pieces(func: PrimFunc) -> list[PrimFunc | Block]:

@@ -172,32 +172,6 @@ def written(body: Sequence[Statement]) -> set[int]:
     return out | {id(e.buffer) for e in values if isinstance(e, Pointer)}
 
 
-def begins_by_setting(func: Routine, buffer: Buffer) -> bool:
-    """Whether the first statement of a routine that has to do with a buffer sets all its elements:
-    loops over its dimensions around one store, of a value that does not read it."""
-    for s in func.body:
-        inside = list(statements_of((s,)))
-        every = [e for x in inside for value in values_of(x) for e in walk(value)]
-        if not any(isinstance(e, (Element, Pointer)) and e.buffer is buffer for e in every):
-            continue
-        *loops, store = inside
-        if not isinstance(store, Store) or store.target.buffer is not buffer:
-            return False
-        extents = {
-            id(x.var): x.end.value
-            for x in loops
-            if isinstance(x, Loop) and x.step == 1 and isinstance(x.end, Const)
-            and isinstance(x.begin, Const) and x.begin.value == 0
-        }  # fmt: skip
-        reads = [e for e in walk(store.value) if isinstance(e, (Element, Pointer))]
-        return (
-            len(extents) == len(loops) == len(set(map(id, store.target.indices)))
-            and [extents.get(id(i)) for i in store.target.indices] == list(buffer.shape)
-            and all(e.buffer is not buffer for e in reads)
-        )
-    return False
-
-
 def externs(func: Routine) -> tuple[Extern, ...]:
     """The C functions that a routine calls."""
     values = (e for s in statements_of(func.body) for v in values_of(s) for e in walk(v))

@@ -144,6 +144,40 @@ def test_what_stands_around_a_routine_is_compiled_as_ever(rng: np.random.Generat
     np.testing.assert_allclose(model(*given)[0], want, rtol=1e-5, atol=1e-6)
 
 
+RUNNING = {
+    "rows": ((256, 100), 1),
+    "rows and a rest": ((3, 11, 70), 2),
+    "columns": ((70, 256), 0),
+    "in the middle": ((2, 80, 3, 40), 1),
+    "one batch": ((1, 80, 257), 1),
+}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(sorted(RUNNING)),
+    st.sampled_from(["float32", "float16", "int64"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_running_sums_are_taken_in_order(
+    case: str, dtype: str, exclusive: bool, reverse: bool
+) -> None:
+    shape, axis = RUNNING[case]
+    x = (np.random.default_rng(3).standard_normal(shape) * 4).astype(dtype)
+    v = graph.var("x", shape, dtype)
+    made = op.cumsum(v, graph.const(np.array(axis)), exclusive=int(exclusive), reverse=int(reverse))
+    model = graph.build(graph.module(main=graph.function([v], made)))
+    assert "in order" in model.kernels[0].implementation
+    turned = np.flip(x, axis) if reverse else x
+    sums = np.cumsum(turned, axis, dtype="float32" if dtype == "float16" else dtype)
+    if exclusive:
+        first = np.zeros_like(sums.take([0], axis))
+        sums = np.concatenate([first, sums.take(range(shape[axis] - 1), axis)], axis)
+    want = np.flip(sums, axis) if reverse else sums
+    np.testing.assert_array_equal(model(x)[0], want.astype(dtype))
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) on the PATH")
 def test_a_c_program_is_told_of_an_index_beyond(rng: np.random.Generator, tmp_path: Path) -> None:
     x, at = rng.standard_normal((40, 512)).astype("f4"), rng.integers(-40, 40, (90, 1))

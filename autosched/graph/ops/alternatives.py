@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched import te
+from autosched.graph.ops import running as running  # the strategies of running sums
 from autosched.graph.ops.conv import Window, biased, conv, convolved, with_bias
 from autosched.graph.ops.linear import gemm
 from autosched.graph.ops.quantised import SUMS, conv_sums, padding_value, sums_of

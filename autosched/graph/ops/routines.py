@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from textwrap import indent
 
 from autosched import te
@@ -21,6 +22,7 @@ from autosched.script.routines import RoutineReader
 from autosched.script.source import Source
 from autosched.te.tensor import Extent, Tensor
 from autosched.tir import dtypes
+from autosched.tir.annotations import SETS_ALL
 from autosched.tir.routine import Routine
 from autosched.tir.verify_routine import verify_routine
 
@@ -28,15 +30,16 @@ Type = tuple[tuple[int, ...], str]
 """Shape and dtype."""
 ALONE = 1 << 14
 """Elements up to which one thread goes through all: sharing so few costs more than it saves."""
-FEWEST = 16
-"""Neighbouring elements of a part of a row, at least: a cache line of float32."""
+FEWEST, ENOUGH = 16, 64
+"""Neighbouring elements of a part of a row, at least (a cache line of float32), and of more parts
+than two: short parts are read one cache line here and one there."""
 
 
 def routine(
     name: str, inputs: Mapping[str, TensorLike], outputs: Mapping[str, Type], body: str
 ) -> tuple[Tensor, ...]:
-    """The tensors `outputs` that the statements `body` store. Raises Unsupported for types that
-    routines have not."""
+    """The tensors `outputs`, all elements of which the statements `body` set. Raises Unsupported
+    for types that routines have not."""
     types: dict[str, Type] = {n: (fixed(t.shape), t.dtype) for n, t in inputs.items()}
     types |= {n: (tuple(shape), dtype) for n, (shape, dtype) in outputs.items()}
     for shape, dtype in types.values():
@@ -52,6 +55,7 @@ def routine(
         _read(name, tuple(types.items()), body),
         name,
         [dtype for _, dtype in outputs.values()],
+        attrs={SETS_ALL: True},
     )
     op = replace(made[0].op, auto_named=True)
     return tuple(Tensor(t.name, t.shape, t.dtype, op, t.value_index) for t in made)
@@ -91,13 +95,50 @@ def nest(
 def first_long(extents: Sequence[int]) -> int:
     """The first loop of more than one iteration, for threads to share; -1 where there is too little
     to do."""
-    size = 1
-    for n in extents:
-        size *= n
     long = [d for d, n in enumerate(extents) if n > 1]
-    return long[0] if long and size > ALONE else -1
+    return long[0] if long and prod(extents) > ALONE else -1
 
 
 def parts(extent: int) -> int:
     """Into how many equal parts of rows of `extent` elements threads may divide them; 1: none."""
-    return next((n for n in (8, 4, 2) if extent % n == 0 and extent // n >= FEWEST), 1)
+    least = {8: ENOUGH, 4: ENOUGH, 2: FEWEST}
+    return next((n for n, m in least.items() if extent % n == 0 and extent // n >= m), 1)
+
+
+class Loops:
+    """Loops over a shape, outside of which threads share one of the axes `shared`.
+
+    Of the axis `last`, whose elements are neighbours, a thread takes several.
+    """
+
+    def __init__(self, shape: Sequence[int], shared: Sequence[int], last: int) -> None:
+        self.shape = [int(n) for n in shape]
+        self.indices = [f"i{d}" for d in range(len(shape))]
+        self.parts = 1
+        long = [d for d in shared if self.shape[d] > 1]
+        if not long or prod(self.shape) <= ALONE:
+            return
+        (axis, *_) = long
+        extent = self.shape[axis]
+        self.parts = parts(extent) if axis == last else extent
+        each = self.shape[axis] = extent // self.parts
+        if self.parts > 1:
+            self.indices[axis] = f"part * {each} + i{axis}" if each > 1 else "part"
+
+    def element(self, buffer: str) -> str:
+        """An element of an array of the shape."""
+        return f"{buffer}[{', '.join(self.indices)}]"
+
+    def nest(self, first: int, end: int, body: str, last: str = "serial") -> str:
+        """The loops of some axes around `body`; `last`: the kind of the innermost one."""
+        axes = [d for d in range(first, end) if self.indices[d] != "part"]
+        extents = [self.shape[d] for d in axes]
+        return nest([f"i{d}" for d in axes], extents, body, last=last)
+
+    def in_parts(self, body: str) -> str:
+        """The loop that threads share."""
+        return nest(["part"], [self.parts], body, 0) if self.parts > 1 else body
+
+    def around(self, body: str) -> str:
+        """All loops."""
+        return self.in_parts(self.nest(0, len(self.shape), body))

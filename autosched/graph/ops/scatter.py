@@ -7,11 +7,10 @@ order, and writes its own part of the rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ops.routines import ALONE, first_long, fixed, nest, parts, routine
+from autosched.graph.ops.routines import Loops, first_long, fixed, nest, routine
 from autosched.graph.ops.tensors import TensorLike, is_empty, normal_axis
 
 COMBINED = {
@@ -42,7 +41,7 @@ def scatter_elements(
         raise Unsupported("indices and updates have other shapes than expected")
     if any(d != at and n > m for d, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True))):
         raise Unsupported("indices have more elements than the data along another axis")
-    loops = _Loops(few, [d for d in range(rank) if d != at], rank - 1)
+    loops = Loops(few, [d for d in range(rank) if d != at], rank - 1)
     place = [f"row{d}" if d == at else i for d, i in enumerate(loops.indices)]
     body = _index("ScatterElements", f"row{at}", loops.element("indices"), shape[at])
     body += _store(place, loops, x.dtype, reduction)
@@ -58,7 +57,7 @@ def scatter_nd(
     (*lead, width) = fixed(indices.shape)
     if not 0 < width <= len(shape) or few != (*lead, *shape[width:]):
         raise Unsupported("indices and updates have other shapes than expected")
-    loops = _Loops(few, range(len(lead), len(few)), len(few) - 1)
+    loops = Loops(few, range(len(lead), len(few)), len(few) - 1)
     outer = loops.indices[: len(lead)]
     body = ""
     for d in range(width):
@@ -69,45 +68,6 @@ def scatter_nd(
     body += loops.nest(len(lead), len(few), store, "vectorized")
     body = loops.nest(0, len(lead), body)
     return _scattered("scatter_nd", x, indices, updates, loops.in_parts(body))
-
-
-class _Loops:
-    """Loops over updates, outside of which threads share one of the axes `shared`.
-
-    Of the axis `last`, whose elements are neighbours, a thread takes several.
-    """
-
-    def __init__(self, shape: Sequence[int], shared: Sequence[int], last: int) -> None:
-        self.shape = [int(n) for n in shape]
-        self.indices = [f"i{d}" for d in range(len(shape))]
-        self.parts = 1
-        long = [d for d in shared if self.shape[d] > 1]
-        if not long or prod(self.shape) <= ALONE:
-            return
-        (axis, *_) = long
-        extent = self.shape[axis]
-        self.parts = parts(extent) if axis == last else extent
-        each = self.shape[axis] = extent // self.parts
-        if self.parts > 1:
-            self.indices[axis] = f"part * {each} + i{axis}" if each > 1 else "part"
-
-    def element(self, buffer: str) -> str:
-        """An element of an array of the updates' shape."""
-        return f"{buffer}[{', '.join(self.indices)}]"
-
-    def nest(self, first: int, end: int, body: str, last: str = "serial") -> str:
-        """The loops of some axes around `body`; `last`: the kind of the innermost one."""
-        axes = [d for d in range(first, end) if self.indices[d] != "part"]
-        extents = [self.shape[d] for d in axes]
-        return nest([f"i{d}" for d in axes], extents, body, last=last)
-
-    def in_parts(self, body: str) -> str:
-        """The loop that threads share."""
-        return nest(["part"], [self.parts], body, 0) if self.parts > 1 else body
-
-    def around(self, body: str) -> str:
-        """All loops."""
-        return self.in_parts(self.nest(0, len(self.shape), body))
 
 
 def _scattered(
@@ -145,7 +105,7 @@ def _index(operator: str, name: str, found: str, extent: int) -> str:
     )
 
 
-def _store(place: Sequence[str], loops: _Loops, dtype: str, reduction: str) -> str:
+def _store(place: Sequence[str], loops: Loops, dtype: str, reduction: str) -> str:
     old, new = f"out[{', '.join(place)}]", loops.element("updates")
     combined = (_OF_BOOL if dtype == "bool" else COMBINED)[reduction]
     return f"{old} = {combined.format(old=old, new=new)}"
