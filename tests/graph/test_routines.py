@@ -27,7 +27,7 @@ def built(
     """A model of one operator, without any in NumPy, and its module."""
     given = [graph.var(f"x{n}", a.shape, a.dtype.name) for n, a in enumerate(arrays)]
     made = getattr(op, name)(*given, outputs=outputs, **attrs)
-    module = graph.module(main=graph.function(given, *(made if outputs > 1 else [made])))
+    module = graph.module(main=graph.function(given, tuple(made) if outputs > 1 else made))
     model = graph.build(module)
     assert model.host_operators == () or any(a.size == 0 for a in arrays)
     return model, module
@@ -176,6 +176,34 @@ def test_running_sums_are_taken_in_order(
         sums = np.concatenate([first, sums.take(range(shape[axis] - 1), axis)], axis)
     want = np.flip(sums, axis) if reverse else sums
     np.testing.assert_array_equal(model(x)[0], want.astype(dtype))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_non_max_suppression(data: st.DataObject) -> None:
+    batches, classes, many = (data.draw(st.integers(1, n)) for n in (2, 3, 40))
+    rng, centre = np.random.default_rng(data.draw(st.integers(0, 999))), data.draw(st.booleans())
+    middle, size = rng.uniform(0, 40, (batches, many, 2)), rng.uniform(1, 20, (batches, many, 2))
+    corners = np.concatenate([middle - size / 2, middle + size / 2], -1)
+    boxes = np.concatenate([middle, size], -1) if centre else corners
+    if data.draw(st.booleans()):
+        boxes = np.round(boxes / 8) * 8  # many overlap by just the bound, and some are empty
+    scores = rng.integers(0, 9, (batches, classes, many)) / 8
+    if data.draw(st.booleans()):
+        scores[rng.random(scores.shape) < 0.2] = np.nan
+        scores[rng.random(scores.shape) < 0.2] = -np.inf
+    arrays = [boxes.astype("f4"), scores.astype("f4")]
+    given = [graph.var(f"x{n}", a.shape) for n, a in enumerate(arrays)]
+    numbers = [graph.const(np.array([data.draw(st.integers(1, 50))]))]
+    numbers.append(graph.const(np.array([data.draw(st.sampled_from([0.0, 0.25, 0.5]))], "f4")))
+    if data.draw(st.booleans()):
+        numbers.append(graph.const(np.array([0.25], "f4")))
+    made = op.non_max_suppression(*given, *numbers, center_point_box=int(centre))
+    module = graph.module(main=graph.function(given, made))
+    model = graph.build(module)
+    assert model.host_operators == ("autosched.FirstRows",)
+    want = graph.evaluate(module, "main", *arrays)
+    np.testing.assert_array_equal(model(*arrays)[0], want)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) on the PATH")

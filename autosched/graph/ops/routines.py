@@ -16,13 +16,14 @@ from textwrap import indent
 
 from autosched import te
 from autosched.graph.errors import Unsupported
-from autosched.graph.ops.tensors import TensorLike, computed
+from autosched.graph.ops.tensors import TensorLike, View, computed
 from autosched.script.limits import LIMITS, Budget
 from autosched.script.routines import RoutineReader
 from autosched.script.source import Source
 from autosched.te.tensor import Extent, Tensor
 from autosched.tir import dtypes
 from autosched.tir.annotations import SETS_ALL
+from autosched.tir.expr import Const
 from autosched.tir.routine import Routine
 from autosched.tir.verify_routine import verify_routine
 
@@ -66,6 +67,16 @@ def fixed(shape: Sequence[Extent]) -> tuple[int, ...]:
     if not all(isinstance(n, int) for n in shape):
         raise Unsupported(f"the shape {shape} has symbolic sizes")
     return tuple(int(n) for n in shape if isinstance(n, int))
+
+
+def number(t: TensorLike | None, default: float) -> float:
+    """The value of an input of one element. Raises Unsupported where it is not known yet."""
+    if t is None:
+        return default
+    found = t(*(0 for _ in t.shape)) if isinstance(t, View) else None
+    if not isinstance(found, Const):
+        raise Unsupported("an input that a routine is made for is no constant")
+    return float(found.value)
 
 
 @lru_cache(maxsize=512)

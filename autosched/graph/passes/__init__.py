@@ -5,6 +5,7 @@ from __future__ import annotations
 from autosched.graph.passes.attention16 import bfloat16_attention
 from autosched.graph.passes.branches import branches
 from autosched.graph.passes.clean import common_subexpressions, dead_code, fold
+from autosched.graph.passes.counted import counted
 from autosched.graph.passes.fuse import fuse
 from autosched.graph.passes.halves import halves
 from autosched.graph.passes.int8 import int8
@@ -28,6 +29,7 @@ __all__ = [
     "bfloat16_attention",
     "branches",
     "common_subexpressions",
+    "counted",
     "dead_code",
     "fold",
     "fuse",
@@ -60,6 +62,7 @@ PIPELINE = (
     reciprocals,
     branches,
     common_subexpressions,
+    counted,
     dead_code,
     fuse,
     layout,
