@@ -206,6 +206,24 @@ def test_non_max_suppression(data: st.DataObject) -> None:
     np.testing.assert_array_equal(model(*arrays)[0], want)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_few_best(data: st.DataObject) -> None:
+    outer = tuple(data.draw(st.lists(st.integers(1, 4), max_size=2)))
+    many = data.draw(st.sampled_from([1, 2, 17, 64, 65, 200, 5000]))
+    k = data.draw(st.integers(1, min(many, 64)))
+    dtype = data.draw(st.sampled_from(DTYPES[:-1]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    x = values(rng, (*outer, many), dtype)
+    v = graph.var("x", x.shape, dtype)
+    made = op.top_k(v, graph.const(np.array([k])), largest=data.draw(st.integers(0, 1)), outputs=2)
+    module = graph.module(main=graph.function([v], tuple(made)))
+    model = graph.build(module)
+    assert model.host_operators == ()
+    for got, want in zip(model(x), graph.evaluate(module, "main", x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) on the PATH")
 def test_a_c_program_is_told_of_an_index_beyond(rng: np.random.Generator, tmp_path: Path) -> None:
     x, at = rng.standard_normal((40, 512)).astype("f4"), rng.integers(-40, 40, (90, 1))

@@ -72,11 +72,11 @@ def _of_rows(shape: tuple[int, ...], along: int, first: Statement, following: St
     outer, rows = shape[: max(along - 1, 0)], shape[along - 1] if along else 1
     names = [f"o{d}" for d in range(len(outer))]
 
+    def element(row: str) -> Callable[[str], str]:
+        return lambda k: ", ".join([*names, row, k] if along else [k])
+
     def block(places: Sequence[str]) -> str:
-        if along:
-            every = [lambda k, row=row: ", ".join([*names, row, k]) for row in places]
-        else:
-            every = [lambda k: k]
+        every = [element(row) for row in places]
         turns = "\n".join(following(at) for at in every)
         return "\n".join(first(at) for at in every) + "\n" + _in_turn(shape[along], turns)
 
@@ -100,9 +100,8 @@ def _in_turn(n: int, body: str) -> str:
 def _strategy(name: str, combined: str, first: int) -> None:
     """By a routine where the axis is long, and there are elements enough side by side to fill the
     time of an addition."""
-    operator = find(name)
-    assert operator.compute is not None
-    in_order = running(operator.name.lower(), combined, first)
+    by_stretches, in_order = find(name).compute, running(name.lower(), combined, first)
+    assert by_stretches is not None
 
     @strategy(name)
     def choose(s: Strategy, attrs: Any, inputs: Sequence[Input | None], target: Target) -> None:
@@ -114,7 +113,7 @@ def _strategy(name: str, combined: str, first: int) -> None:
         fits = all(isinstance(n, int) for n in x.shape) and x.shape[axis] > 2 * STRETCH
         behind = x.shape[axis + 1 :] or x.shape[max(axis - 1, 0) : axis]
         fits = fits and bool(behind) and prod(behind) >= ROWS and not target.is_gpu
-        s.add(operator.compute, name="by stretches", plevel=10)
+        s.add(by_stretches, name="by stretches", plevel=10)
         s.add(in_order, name="in order", plevel=15, when=fits)
 
 
