@@ -11,6 +11,7 @@ from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import refuse, show
 from autosched.tir.affine import Affine, Extents, Int, same_int
 from autosched.tir.expr import Var
+from autosched.tir.fold import fold
 from autosched.tir.nodes import (
     Block,
     For,
@@ -22,6 +23,7 @@ from autosched.tir.nodes import (
     site_of,
     sites,
 )
+from autosched.tir.prove import Facts
 
 
 def split_axis(func: PrimFunc, block: str, axis: int, factor: int) -> tuple[PrimFunc, Var, Var]:
@@ -34,7 +36,8 @@ def split_axis(func: PrimFunc, block: str, axis: int, factor: int) -> tuple[Prim
         axis: position among the block's axes.
         factor: extent of the new inner axis; a divisor of the extent, and not 1.
 
-    Returns the new program and the two loop variables, the outer one first.
+    Returns the new program and the two loop variables, the outer one first. Conditions on the axis
+    are folded: of `i % 4 < 3` the inner axis alone is left.
 
     Legality: one serial loop of its own visits all of the axis; the block is the whole body of that
     loop or the end of one nest, and no predicate mentions the loop.
@@ -58,6 +61,9 @@ def split_axis(func: PrimFunc, block: str, axis: int, factor: int) -> tuple[Prim
     extents: Extents = {it.var: it.extent for it in iters}
     form: dict[Var, Index] = {old.var: Affine.of(outer, factor) + Affine.of(inner)}
     reads, writes, body = rewrite_block(site.block, form, extents)
+    if all(isinstance(n, int) for n in extents.values()):
+        facts = Facts(extents, reads=reads)
+        body = tuple(fold(e, facts) for e in body)
     changed = replace(
         site.block,
         iters=tuple(iters),

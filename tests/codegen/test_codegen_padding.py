@@ -10,7 +10,12 @@ from guarded import HOST, check
 
 import autosched as at
 from autosched import te
+from autosched.codegen.build import generate_ir
+from autosched.graph.ops.conv import conv_transpose
+from autosched.graph.ops.tensors import computed, within
 from autosched.schedule import Schedule
+from autosched.sketch.default import default_schedule
+from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
 
 SHAPES = [
@@ -143,3 +148,20 @@ def test_rows_of_a_tile_leave_their_own_padding_out(rows: int) -> None:
         assert finite[padded].all()
         assert finite.sum() == pad
         assert not np.isnan(result).any()
+
+
+def test_a_phase_of_a_transposed_convolution_has_its_own_taps() -> None:
+    """Of 3 x 3 taps at stride 2 the four phases have 9, of 4 x 4 taps 4 each: so many products are
+    in the code, for each row of the tile."""
+
+    def products(kernel: int) -> int:
+        x = te.placeholder((1, 16, 8, 8), name="x")
+        w = te.placeholder((16, 8, kernel, kernel), name="w")
+        with within({4: (0, 2, 3, 1)}):
+            made = conv_transpose(x, w, strides=(2, 2), output_padding=(4 - kernel,) * 2)
+        func = te.create_prim_func([x, w, computed(made, (0, 2, 3, 1))])
+        target = Target("llvm -mcpu=skylake-avx512 -num-cores=1")
+        text = generate_ir(default_schedule(func, target).func, target).ir
+        return sum("call" in line and "@llvm.fma.v8f32(" in line for line in text.splitlines())
+
+    assert 4 * products(3) == 9 * products(4)

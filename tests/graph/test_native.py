@@ -195,7 +195,7 @@ def test_what_is_in_the_cache_is_not_scheduled_again(net, rng, tmp_path, monkeyp
 def test_transposed_convolutions_take_the_phases_of_their_stride(
     window, attrs, biased, constant, rng
 ):
-    """Windows of constants are filled up to multiples of the stride."""
+    """Also those of windows that are no multiples of it, which have fewer taps."""
     arrays = [rng.standard_normal(s).astype("f4") for s in [(2, 3, 4, 5), (3, 6, *window), (6,)]]
     proto, given = node_model("ConvTranspose", arrays[: 2 + biased], 1, **attrs)
     bound = {"i1": given[1]} if constant else {}

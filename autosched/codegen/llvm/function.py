@@ -18,14 +18,14 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
-from autosched.codegen.llvm.parts import ends, parts_of, vector_tails
+from autosched.codegen.llvm.parts import ends, operations, parts_of, vector_tails
 from autosched.codegen.llvm.phases import has_parallel
 from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import same_int
-from autosched.tir.expr import Call, Var, walk
+from autosched.tir.expr import Var
 from autosched.tir.intrin import KEY, Match
 from autosched.tir.nodes import (
     CONSTANT_AXES,
@@ -139,7 +139,7 @@ class FunctionWriter:
         if isinstance(node, Block):
             if node.annotation(CONSTANT_AXES) is not None:
                 return 1  # of the terms of a point; the rest is folded
-            return max(1, sum(isinstance(x, Call) for e in node.body for x in walk(e)))
+            return max(1, sum(map(operations, node.body)))
         inside = sum(self.written(x) for x in node.body)
         if node.kind == "unrolled":
             return int(node.extent) * inside

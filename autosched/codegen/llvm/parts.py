@@ -5,11 +5,14 @@
 Whether a lane is inside an image, or in the first of two tensors that are joined, is decided for
 nearly all iterations of the loop around a vector: for all lanes or for none. Those in between stand
 apart, and each part knows what holds in it. (Halide and TVM call it loop partitioning.)
+
+So is a loop of a few iterations, such as the phases of a strided convolution's gradient, where it
+and the unrolled loops inside decide a comparison: which taps a phase has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 MOST = 1024
 """Operations in all parts of a loop together. A loop that would have more stays whole."""
+FEW = 4
+"""Iterations of a loop that is cut for what copies ask, not lanes."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,15 @@ def _changes(f: FunctionWriter, loop: For, block: Block) -> Iterator[_Change]:
     lanes = [x.var for x in inside if x.kind == "vectorized"]
     if not lanes:
         return
+    copies = _copies(f, loop, block, inside)
     extents = {x.var: x.extent for x in inside}
     points = f.points(block)
     for test in _comparisons(block):
         form = points.scalars.difference(test)
-        if form is not None and form.uses(lanes):
+        if form is None:
+            continue
+        of_copies = form.uses(copies - {loop.var}) and copies.issuperset(form.variables())
+        if of_copies or form.uses(lanes):
             bound = 1 if test.op in ("le", "gt") else 0
             negated = test.op in ("gt", "ge")
             yield from _change(f, loop, form, bound, extents, test, negated)
@@ -108,6 +117,16 @@ def _changes(f: FunctionWriter, loop: For, block: Block) -> Iterator[_Change]:
     for p in f.pending(block):
         if p.form.uses(lanes) and isinstance(p.bound, int):
             yield from _change(f, loop, p.form, p.bound, extents, p)
+
+
+def _copies(f: FunctionWriter, loop: For, block: Block, inside: Sequence[For]) -> set[Var]:
+    """A short loop and the unrolled ones inside it; none that overhangs: its last iterations read
+    other elements, for which a comparison of theirs says nothing."""
+    if not isinstance(loop.extent, int) or loop.extent > FEW:
+        return set()
+    clamped = {v for p in f.pending(block) for v in p.form.variables()}
+    found = {x.var for x in inside if x.kind == "unrolled"} - clamped
+    return {loop.var, *found} if loop.var not in clamped else set()
 
 
 def _comparisons(block: Block) -> Iterator[Call]:
@@ -181,3 +200,12 @@ def ends(f: FunctionWriter, p: Predicate, loop: For) -> bool:
     if f.index.lanes is not None and p.form.uses([f.index.lanes.var]):
         return False
     return all(v is loop.var or v in f.index.env for v in p.form.variables())
+
+
+def operations(e: Expr) -> int:
+    """Operations of an expression; a comparison of indices is one, since its forms are linear."""
+    if not isinstance(e, Call):
+        return 0
+    if e.dtype == "bool" and all(x.dtype == dtypes.INDEX for x in e.args):
+        return 1
+    return 1 + sum(map(operations, e.args))

@@ -289,13 +289,14 @@ def conv_transpose(
         ]
         rc = te.reduce_axis((0, depth), name="rc")
         inside: list[Any] = []
+        taken: list[Any] = []
         places, window = [], []
         for d, (y, m) in enumerate(zip(at, r, strict=True)):
             s, last = apart[d], (wide[d] - 1) // apart[d]
             if s > 1:
                 place, k = y // s - m, y % s + m * s
                 if kernel[d] % s:
-                    inside.append(k < kernel[d])
+                    taken.append(k < kernel[d])
             else:
                 k, steps = m, y + shift[d] - m * dilation[d]
                 place = steps if stride[d] == 1 else steps // stride[d]
@@ -315,6 +316,8 @@ def conv_transpose(
         ci = rc if group == 1 else co // each * depth + rc
         factors = padded(n, ci, *places), w(ci, co if group == 1 else co % each, *window)
         data, weight = (te.cast(e, wider(x.dtype)) for e in factors)
+        if taken:
+            weight = te.if_then_else(te.all(*taken), weight, te.const(0, weight.dtype))
         term = data * weight
         over = [*(m for m in r if not isinstance(m, int)), rc]
         if inside:

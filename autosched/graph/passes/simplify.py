@@ -3,9 +3,8 @@
 Batch normalisation is a multiplication and an addition; where they, or others by channel, follow a
 convolution that nothing else reads, they go into its weight and bias. Instance normalisation of
 channels that were reshaped into groups, and back, is group normalisation, as exporters write it.
-Windows of transposed convolutions are filled up to multiples of their strides, so that all
-positions add up as many terms. The gates of a GRU that are not linear before reset have weights
-apart. Operators that change nothing go.
+The gates of a GRU that are not linear before reset have weights apart. Operators that change
+nothing go.
 """
 
 from __future__ import annotations
@@ -53,33 +52,11 @@ def simplify(body: Body) -> Body:
                 value = grouped
             elif value.callee == "BatchNormalization":
                 value = _scaled(now, b, value)
-            value = _whole_windows(value)
         made = Binding(b.vars, value)
         for v in b.vars:
             maker[id(v)] = made
         now.out.append(made)
     return now.body(body.results)
-
-
-def _whole_windows(call: Call) -> Call:
-    """A transposed convolution whose windows are multiples of the strides, by zeros that end them;
-    its result is as large as before."""
-    weight = call.args[1] if call.callee == "ConvTranspose" else None
-    if not isinstance(weight, Const) or weight.array is None:
-        return call
-    kernel = weight.array.shape[2:]
-    strides, dilations, extra = (
-        call.attr(name, (neutral,) * len(kernel))
-        for name, neutral in (("strides", 1), ("dilations", 1), ("output_padding", 0))
-    )
-    more = [-k % s if d == 1 else 0 for k, s, d in zip(kernel, strides, dilations, strict=True)]
-    if not any(more):
-        return call
-    array = np.pad(weight.array, [(0, 0), (0, 0), *((0, n) for n in more)])
-    attrs = {name: value for name, value in call.attrs if name != "kernel_shape"}
-    attrs["output_padding"] = tuple(e - n for e, n in zip(extra, more, strict=True))
-    args = (call.args[0], constant(array), *call.args[2:])
-    return Call(call.callee, args, tuple(sorted(attrs.items())))
 
 
 def _gru_apart(call: Call) -> Call:

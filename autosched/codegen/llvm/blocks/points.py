@@ -49,9 +49,12 @@ class Points:
         self._known: tuple[Predicate, ...] = ()
         self.carried: Carry | None = None
         """What a sequential loop has in registers."""
-        self.decisive = {v for e in block.body for v in _decisive(e, block)}
-        self.conditional = {id(a) for e in block.body for a in _conditional(e, block)}
-        """Reads (by id) under a condition, which may be folded away."""
+        self.decisive: dict[int, set[Var]] = {}
+        """Axes, by the id of a read, on which the conditions around it depend, through memory too;
+        they may be folded away."""
+        for e in block.body:
+            for access, axes in _conditional(e, block):
+                self.decisive.setdefault(id(access), set()).update(axes)
         self.constants = Constants(self._number)
         self.factors = _factors(block)
         self._terms: dict[Var, tuple[int, tuple[tuple[Var, int], ...]] | None] = {}
@@ -230,9 +233,9 @@ class Points:
             found = self._axis_of(p)
             if found is not None and affine:
                 it, binding, top = found
-                decides = id(access) in self.conditional and it.var in self.decisive
+                decides = it.var in self.decisive.get(id(access), ())
                 plain = unguarded and not decides
-                if it.var not in used and (plain or it.var not in self.decisive):
+                if it.var not in used and not decides:
                     continue  # the access does not move with this axis
                 linear = self.index.linear(binding)
                 if plain and not linear.varies:
@@ -405,25 +408,23 @@ def _factors(block: Block) -> tuple[Expr, ...]:
     return tuple(split(block.body[0]))
 
 
-def _decisive(e: Expr, block: Block) -> Iterator[Var]:
-    """Axes on which conditions of accesses depend, through memory too."""
-    for x in walk(e):
-        if isinstance(x, Call) and x.op == "if_then_else":
-            yield from axes_of(x.args[0], block.reads)
-
-
-def _conditional(e: Expr, block: Block, under: bool = False) -> Iterator[Access]:
-    """Accesses that are made only under a condition."""
+def _conditional(
+    e: Expr, block: Block, under: frozenset[Var] = frozenset()
+) -> Iterator[tuple[Access, frozenset[Var]]]:
+    """Accesses that are made only under conditions, and the axes of these."""
     if isinstance(e, Slot):
         access = block.reads[e.index]
         if under:
-            yield access
+            yield access, under
         for index in access.indices:
             if not isinstance(index, Affine):
                 yield from _conditional(index, block, under)
     elif isinstance(e, Call):
+        inside = under
+        if e.op == "if_then_else":
+            inside = under | frozenset(axes_of(e.args[0], block.reads))
         for n, x in enumerate(e.args):
-            yield from _conditional(x, block, under or (e.op == "if_then_else" and n > 0))
+            yield from _conditional(x, block, inside if n else under)
 
 
 def is_float_sum(reducer: Reducer) -> bool:
