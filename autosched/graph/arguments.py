@@ -9,6 +9,7 @@ import numpy as np
 
 from autosched.checks import shown
 from autosched.errors import ArgumentError
+from autosched.graph.conversion import held
 from autosched.graph.data import Constructor
 from autosched.graph.types import (
     DataRef,
@@ -108,10 +109,11 @@ def array(name: str, t: TensorType, a: Any) -> Any:
     if not found or a.ndim != len(t.shape):
         what = "an array" if t.shape else "a number or an array"
         raise ArgumentError(f"{name} is {shown(a)}; expected {what} of {len(t.shape)} dimensions")
+    a = held(np.asarray(a), t.dtype or "float32")
     fits = all(not isinstance(n, int) or n == m for n, m in zip(t.shape, a.shape, strict=True))
     if (t.dtype and a.dtype != dtypes.array_dtype(t.dtype)) or not fits:
         raise ArgumentError(f"{name} is {shown(a)}; expected {t}")
-    return np.asarray(a)
+    return a
 
 
 def number(name: str, dtype: str, a: bool | int | float) -> Any:
@@ -119,6 +121,8 @@ def number(name: str, dtype: str, a: bool | int | float) -> Any:
     whole = not dtypes.is_float(dtype)
     if (whole and isinstance(a, float)) or (dtype == "bool" and not isinstance(a, bool)):
         raise ArgumentError(f"{name} is {a}; expected a value of dtype {dtype}")
+    if dtype == "bfloat16":
+        return held(dtypes.from_float32(a), dtype)
     try:
         return np.asarray(a, dtypes.array_dtype(dtype))
     except OverflowError as e:
@@ -135,7 +139,8 @@ def _default(a: bool | int | float) -> str:
 
 
 def _dtype(a: Any) -> str:
-    return str(getattr(a, "dtype", ""))
+    found = str(getattr(a, "dtype", ""))
+    return "float32" if found == "bfloat16" else found
 
 
 def several(

@@ -16,7 +16,7 @@ import numpy as np
 from autosched.checks import choice, instance, listed, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph import ops
-from autosched.graph.conversion import kept
+from autosched.graph.conversion import Patterns, kept
 from autosched.graph.infer import infer, split_static, type_of_array
 from autosched.graph.ir import Atom, Binding, Body, Call, Const, Function, Global, Var
 from autosched.graph.ops.index import INDICES
@@ -140,16 +140,17 @@ def const(value: Any, dtype: str | None = None) -> Const:
     if dtype is not None:
         dtype = choice("dtype of a constant", dtype, dtypes.DTYPES, WorkloadError)
     try:
-        array = np.asarray(value)
+        array = value if isinstance(value, Patterns) else np.asarray(value)
         if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
             dtype = "float32"
-        array = np.ascontiguousarray(kept(array, dtype or str(array.dtype))).reshape(array.shape)
+        array = kept(array, dtype or type_of_array(array).dtype)
     except (TypeError, ValueError, OverflowError) as e:
         raise WorkloadError(f"a constant is {shown(value)}; expected an array of numbers") from e
     if array.dtype.kind in "OUSMm":
         raise WorkloadError(f"a constant has dtype {array.dtype}; expected an array of numbers")
-    array.flags.writeable = False
-    return Const(type_of_array(array), array)
+    made = np.ascontiguousarray(array).reshape(array.shape)
+    made.flags.writeable = False
+    return Const(type_of_array(array), made)
 
 
 MOST_OUTPUTS = 1 << 16

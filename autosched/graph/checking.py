@@ -127,7 +127,7 @@ class BodyChecker:
             return f"the function {a.name}{self.notes.at(node)}" if node else a.name
         at = self.notes.at(a)
         if isinstance(a, Const) and a.array is not None and a.array.size == 1:
-            return f"the number {a.array.reshape(-1)[0].item()}{at}"
+            return f"the number {a.number}{at}"
         return f"the constant{at}" if at else "a constant"
 
     def type_of(self, a: Atom) -> Type:

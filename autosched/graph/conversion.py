@@ -11,9 +11,28 @@ from autosched.errors import WorkloadError
 from autosched.tir import dtypes
 
 
+class Patterns(np.ndarray[Any, Any]):
+    """Bit patterns of bfloat16, as uint16. Arrays tell the type of a value where it is evaluated,
+    and NumPy's have none for bfloat16."""
+
+
+def held(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """The array as values of `dtype` are evaluated: those of bfloat16 by their patterns, whether
+    these are uint16 or of ml_dtypes' type, which becomes float32, too."""
+    if array.dtype.name == "bfloat16" and dtype == "float32":
+        return array.astype(np.float32)  # exact
+    if dtype == "bfloat16" and array.dtype.name in ("bfloat16", "uint16"):
+        return array.view(np.uint16).view(Patterns)
+    return array
+
+
 def kept(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     """The array in another dtype; floats may lose digits. Raises WorkloadError where an integer
     would become another number, and a finite number infinite."""
+    if isinstance(array, Patterns) and dtype == "bfloat16":
+        return array
+    if dtype == "bfloat16":
+        return held(dtypes.from_float32(array.astype(np.float32)), dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         made = array.astype(dtype)
     if array.dtype.kind not in "biufO" or np.can_cast(array.dtype, made.dtype):

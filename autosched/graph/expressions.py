@@ -13,6 +13,7 @@ import numpy as np
 from autosched.errors import AutoschedError
 from autosched.graph.annotations import AnnotationReader, dotted
 from autosched.graph.builder import const, make_call
+from autosched.graph.conversion import held
 from autosched.graph.higher import HIGHER
 from autosched.graph.ir import (
     Array,
@@ -398,7 +399,7 @@ class ExpressionReader(AnnotationReader):
             found = np.empty([int(n) for n in t.known], dtype)
         if found is None:
             return Const(t, None, digest)
-        made = const(found)
+        made = const(held(found, dtype))
         if made.digest != digest or tensor_type(made) != t:
             raise self.error(e, f"the constant {digest} that is given is another array")
         return made

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph import ops
+from autosched.graph.conversion import Patterns, held
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import (
     evaluate_operator,
@@ -18,6 +19,7 @@ from autosched.graph.infer import (
     type_of_array,
 )
 from autosched.graph.ir import Array, Call, Const
+from autosched.tir import dtypes
 
 SMALL = 1 << 14
 """Elements of a result that is computed as soon as a call is made: shapes, positions, masks."""
@@ -48,7 +50,7 @@ def constant(array: Array) -> Const:
     """A constant of the graph; nothing writes into it any more."""
     kept = np.ascontiguousarray(array).reshape(array.shape)
     kept.flags.writeable = False
-    return Const(type_of_array(kept), kept)
+    return Const(type_of_array(array), kept)
 
 
 def is_weight(call: Call) -> bool:
@@ -90,7 +92,8 @@ def folded(call: Call, outputs: int, limit: int = SMALL) -> tuple[Const, ...] | 
             return None
     # What is not read may be anything.
     arrays = [_array(a) for a in call.args]
-    if sum(0 if a is None else a.size for a in arrays) > TINY:
+    known_type = not any(isinstance(a, Patterns) for a in arrays)  # from what NumPy calls it
+    if not known_type or sum(0 if a is None else a.size for a in arrays) > TINY:
         return _evaluated(call.callee, arrays, call.attrs, outputs)
     keys = tuple(None if a is None else (a.dtype.str, a.shape, a.tobytes()) for a in arrays)
     return _again(call.callee, keys, call.attrs, outputs)
@@ -153,6 +156,7 @@ def _array(a: object) -> Array | None:
     if a is None:
         return None
     if isinstance(a, Const):
-        return a.value
+        return held(a.value, a.type.dtype)
     shape = tuple(a.type.known)  # type: ignore[attr-defined]
-    return np.broadcast_to(np.zeros((), a.type.dtype), shape)  # type: ignore[attr-defined]
+    dtype: str = a.type.dtype  # type: ignore[attr-defined]
+    return held(np.broadcast_to(np.zeros((), dtypes.array_dtype(dtype)), shape), dtype)

@@ -18,6 +18,7 @@ from autosched import te
 from autosched.dag import ComputeDAG, ReadInfo
 from autosched.errors import AutoschedError
 from autosched.graph import ops
+from autosched.graph.conversion import Patterns, held
 from autosched.graph.errors import Unsupported
 from autosched.graph.higher import HIGHER
 from autosched.graph.ir import Array, Atom, Call, Const, Var
@@ -27,6 +28,7 @@ from autosched.graph.spec import frozen
 from autosched.graph.types import ANY, FuncType, TensorType, Type
 from autosched.te.prim_func import topological
 from autosched.te.tensor import PlaceholderOp, Tensor
+from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Var as IndexVar
 from autosched.tir.expr import walk
@@ -192,7 +194,7 @@ def _host_types(op: Operator, call: Call) -> tuple[TensorType, ...] | None:
 def _literal(a: Atom | None) -> tuple[Any] | None:
     """The value of a constant of one element, in a tuple."""
     if isinstance(a, Const) and a.array is not None and a.array.size == 1 and not is_text(a.array):
-        return (a.array.reshape(-1)[0].item(),)
+        return (a.number,)
     return None
 
 
@@ -348,7 +350,7 @@ def evaluate_operator(
     key = tuple(sorted((k, frozen(v)) for k, v in given.items()))
     try:
         made = _program(name, types, literals, key, outputs, repr((literals, key)))
-        out = [np.empty(shape, dtype) for shape, dtype in made.results]
+        out = [np.empty(shape, dtypes.array_dtype(dtype)) for shape, dtype in made.results]
         if made.func is not None:
             used = [np.asarray(values[n], order="C") for n in made.reads]
             reference(made.func, [*used, *(a for a in out if a.size)], blas=True)
@@ -356,7 +358,7 @@ def evaluate_operator(
         raise e if str(e).startswith(name) else Unsupported(f"{name}: {e}") from e
     except (AutoschedError, TypeError, ValueError, IndexError, ZeroDivisionError) as e:
         raise Unsupported(f"{name}: {e}") from e
-    return tuple(out)
+    return tuple(held(a, dtype) for a, (_, dtype) in zip(out, made.results, strict=True))
 
 
 class _Program(NamedTuple):
@@ -399,6 +401,8 @@ def _on_host(
     unknown = [k for k in attrs if k not in op.attributes]
     if unknown:
         raise Unsupported(f"{op.name} has no attribute {unknown[0]}")
+    if any(isinstance(a, Patterns) for a in arrays):
+        raise Unsupported(f"{op.name} takes no bfloat16; cast what it is given to float32")
     try:
         with np.errstate(all="ignore"):
             made = op.host(*arrays, **attrs)
@@ -414,4 +418,5 @@ def _on_host(
 
 def type_of_array(array: Array) -> TensorType:
     """The type of a NumPy array."""
-    return TensorType(tuple(array.shape), array.dtype.name)
+    dtype = "bfloat16" if isinstance(array, Patterns) else array.dtype.name
+    return TensorType(tuple(array.shape), dtype)

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from autosched.checks import instance
 from autosched.errors import ArgumentError, WorkloadError
 from autosched.graph.types import FuncType, TensorType, Type, alike
+from autosched.tir.dtypes import to_float32
 from autosched.tir.module import GraphFunction, IRModule
 
 Array = npt.NDArray[Any]
@@ -66,6 +67,12 @@ class Const:
                 "module was read from; pass it to parse(text, constants=other.constants)"
             )
         return self.array
+
+    @property
+    def number(self) -> Any:
+        """The value of a constant of one element, as a number of Python."""
+        one = self.value.reshape(-1)[0]
+        return (to_float32(one) if self.type.dtype == "bfloat16" else one).item()
 
     def strip(self) -> None:
         """Let go of the array: the constant is one of a skeleton from now on."""

@@ -21,7 +21,7 @@ from autosched.graph.rows import with_one_axis_of_rows
 from autosched.graph.strategies import Implementation, anchor_of
 from autosched.graph.types import TensorType
 from autosched.te.tensor import Tensor
-from autosched.tir.dtypes import array_dtype, to_float32
+from autosched.tir.dtypes import array_dtype
 from autosched.tir.nodes import PrimFunc
 
 
@@ -118,10 +118,7 @@ def _number(a: object, function: Function) -> View:
     if isinstance(a, Const) and a.type.elements == 0:
         return constant(0, a.type.dtype, a.type.known)  # nothing reads it
     if isinstance(a, Const) and a.type.elements == 1:
-        one = a.value.reshape(-1)[0]
-        if a.type.dtype == "bfloat16":  # a bit pattern
-            one = to_float32(one)
-        return constant(one.item(), a.type.dtype, a.type.known)
+        return constant(a.number, a.type.dtype, a.type.known)
     found = a.name if isinstance(a, Global) else "a constant of several elements"
     raise WorkloadError(
         f"{function.name} reads {found}; a primitive function reads parameters and numbers"

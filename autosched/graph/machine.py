@@ -14,6 +14,7 @@ from typing import Any, Union
 import numpy as np
 
 from autosched.errors import ArgumentError, WorkloadError
+from autosched.graph.conversion import held
 from autosched.graph.data import Constructor, constructors
 from autosched.graph.ir import (
     Atom,
@@ -297,7 +298,7 @@ class _Translation:
         if found is not None:
             return found
         if isinstance(a, Const) or a is _NONE:
-            return self.new(a, a.value if isinstance(a, Const) else None)
+            return self.new(a, held(a.value, a.type.dtype) if isinstance(a, Const) else None)
         if isinstance(a, Global):
             return self.new(a, self.machine.value(a.name))
         if self.outer is None:

@@ -28,6 +28,7 @@ from autosched.graph.ir import (
 )
 from autosched.graph.ops.registry import python_name
 from autosched.graph.types import TensorType, TypeVar, tuple_text
+from autosched.tir.dtypes import to_float32
 from autosched.tir.printer import identifier
 
 INLINE = 16
@@ -153,7 +154,8 @@ def constant_text(c: Const) -> str:
     numbers = c.array is not None and c.array.dtype.kind in "biuf"
     shown = c.array is not None and (c.array.size > 0 or 0 not in c.array.shape[:-1])
     if c.array is not None and numbers and shown and c.array.size <= INLINE:
-        return f'G.const({literal(c.array.tolist())}, "{c.type.dtype}")'
+        values = to_float32(c.array) if c.type.dtype == "bfloat16" else c.array
+        return f'G.const({literal(values.tolist())}, "{c.type.dtype}")'
     return f'G.data("{c.digest}", {tuple_text(c.type.known)}, "{c.type.dtype}")'
 
 
