@@ -325,7 +325,8 @@ class BodyChecker:
         t = self.type_of(v.value)
         for p, _ in v.clauses:
             self.pattern(p, t, b, v.value)
-        self.matches.append((b, v, t))
+        if v.complete:
+            self.matches.append((b, v, t))
         self.joined(b, [body for _, body in v.clauses])
 
     def pattern(self, p: Pattern | Var | None, t: Type, b: Binding, value: Atom | None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Union
 
@@ -142,10 +142,12 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """The first clause whose pattern fits."""
+    """The first clause whose pattern fits. Where a match is not `complete`, a value that no clause
+    takes is an error of the evaluation; else it is one of the program."""
 
     value: Atom
     clauses: tuple[tuple[Pattern | Var | None, Body], ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +272,7 @@ def with_bodies(value: Value, change: Callable[[Body], Body]) -> Value:
     if isinstance(value, If):
         return If(value.condition, change(value.then), change(value.other))
     if isinstance(value, Match):
-        return Match(value.value, tuple((p, change(b)) for p, b in value.clauses))
+        return replace(value, clauses=tuple((p, change(b)) for p, b in value.clauses))
     if isinstance(value, Function):
         return Function(value.name, value.params, change(value.body), value.attrs)
     return value
@@ -288,7 +290,7 @@ def with_atoms(value: Value, one: Callable[[Atom], Atom]) -> Value:
         return Item(one(value.value), value.index)
     if isinstance(value, If):
         return If(one(value.condition), value.then, value.other)
-    return Match(one(value.value), value.clauses) if isinstance(value, Match) else value
+    return replace(value, value=one(value.value)) if isinstance(value, Match) else value
 
 
 def mapped(value: Value, atom: Mapping[int, Atom]) -> Value:
@@ -388,6 +390,7 @@ class _Same:
             )
         return (
             isinstance(b, Match)
+            and a.complete == b.complete
             and self.atom(a.value, b.value)
             and len(a.clauses) == len(b.clauses)
             and all(

@@ -253,7 +253,7 @@ def taken(step: IfStep | MatchStep, slots: list[Any]) -> Block:
     for test, block in step.clauses:
         if fits(test, value, slots):
             return block
-    raise WorkloadError(f"no case of a match fits {value!r}; graph.check names what is missing")
+    raise WorkloadError(f"no case of a match fits {value!r}; add one that does")
 
 
 def fits(test: Test, value: Any, slots: list[Any]) -> bool:

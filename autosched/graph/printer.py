@@ -97,7 +97,8 @@ class _Printer:
                 f"    case {self.pattern(p)}:\n{indent(self.block(inner, b.vars), '    ')}"
                 for p, inner in v.clauses
             ]
-            return "\n".join([f"match {self.atom(v.value)}:", *cases])
+            rest = [] if v.complete else ["    case _:\n        raise"]
+            return "\n".join([f"match {self.atom(v.value)}:", *cases, *rest])
         value = self.value(v)
         names = ", ".join(map(self.bind, b.vars))
         # How a result is stored does not follow from the call of an operator, nor does a type

@@ -30,6 +30,7 @@ from autosched.graph.ir import (
 from autosched.graph.pattern_reader import PatternReader
 from autosched.graph.retype import cast
 from autosched.graph.statements import (
+    cases,
     ends,
     given_names,
     has_return,
@@ -249,11 +250,12 @@ class ModuleReader(PatternReader):
         else:
             value = self.expr(s.subject, block)
             clauses = []
-            for case, body in zip(s.cases, whole, strict=True):
+            have, complete = cases(s)
+            for case, body in zip(have, whole, strict=False):
                 inner = block.inner()
                 pattern = self.clause(case, inner)
                 clauses.append((pattern, self.returning_body(body, inner, count, s)))
-            made = self.emit(block, Match(value, tuple(clauses)), s, names)
+            made = self.emit(block, Match(value, tuple(clauses), complete), s, names)
         self.depth -= 1
         self.copies = before
         return made
@@ -286,6 +288,11 @@ class ModuleReader(PatternReader):
             read = ast.copy_location(ast.Name(s.target.id, ast.Load()), s.target)
             value = ast.copy_location(ast.BinOp(read, s.op, s.value), s)
             block.names[s.target.id] = self.expr(value, block, s.target.id)
+        elif isinstance(s, ast.Raise):
+            raise self.error(
+                s, "`raise` stands alone in a last case, `case _: raise`, of a match that has no "
+                "case for some values"
+            )  # fmt: skip
         elif isinstance(s, (ast.For, ast.While)):
             raise self.error(
                 s, "there are no loops; write a function that calls itself, or a fold or map of "
@@ -410,12 +417,13 @@ class ModuleReader(PatternReader):
 
     def match(self, s: ast.Match, block: Block) -> None:
         value = self.expr(s.subject, block)
-        inner = [block.inner() for _ in s.cases]
-        patterns = [self.clause(c, b) for c, b in zip(s.cases, inner, strict=True)]
-        found = [(c.body, b) for c, b in zip(s.cases, inner, strict=True)]
+        have, complete = cases(s)
+        inner = [block.inner() for _ in have]
+        patterns = [self.clause(c, b) for c, b in zip(have, inner, strict=True)]
+        found = [(c.body, b) for c, b in zip(have, inner, strict=True)]
         bodies, names = self.branches(s, found, block)
         clauses = tuple(zip(patterns, bodies, strict=True))
-        self.bind_results(s, Match(value, clauses), names, block)
+        self.bind_results(s, Match(value, clauses, complete), names, block)
 
     def bind_results(self, s: ast.stmt, value: If | Match, names: list[str], block: Block) -> None:
         """Bind what branches give."""

@@ -215,7 +215,7 @@ class BodyReader(TypeReader):
         if word == "if":
             return self.branch(block, place)
         if word in ("match", "match?"):
-            return self.match(block, place)
+            return self.match(block, place, word == "match")
         if word in self.fields:
             constructor = Global(self.names[word])
             if self.fields[word] and self.next != "(":
@@ -270,13 +270,13 @@ class BodyReader(TypeReader):
         self.expect("else")
         return self.emit(block, If(condition, then, self.braces(block.inner())), place, "choice")
 
-    def match(self, block: Block, place: ast.expr) -> Atom:
+    def match(self, block: Block, place: ast.expr, complete: bool) -> Atom:
         self.expect("(")
         value = self.expression(block)
         self.expect(")")
         self.expect("{")
         clauses = self.several("}", lambda: self.clause(block.inner()))
-        return self.emit(block, Match(value, tuple(clauses)), place, "found")
+        return self.emit(block, Match(value, tuple(clauses), complete), place, "found")
 
     def clause(self, block: Block) -> tuple[Pattern | Var | None, Body]:
         pattern = self.pattern(block)

@@ -7,6 +7,7 @@ function value: from what comes back to the results to what goes back to the par
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import (
@@ -64,10 +65,8 @@ class Functions(Adjoints):
                     for x in (value.then, value.other)]  # fmt: skip
             made: If | Match = If(value.condition, *both)
         else:
-            made = Match(
-                value.value,
-                tuple(self.clause(to, b, x, p, value.value, wanted, t) for p, x in value.clauses),
-            )
+            clauses = (self.clause(to, b, x, p, value.value, wanted, t) for p, x in value.clauses)
+            made = replace(value, clauses=tuple(clauses))
         back = Var("back", t)
         to.out.append(Binding((*b.vars, back), made))
         return Step(b, back, tuple(wanted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autosched.graph.ir import (
     Atom,
@@ -107,8 +108,8 @@ class Copying:
         if isinstance(v, Function):
             return self.function(v)
         if isinstance(v, Match):
-            value = self.atom(v.value)
-            return Match(value, tuple((self.pattern(p), self.body(b)) for p, b in v.clauses))
+            clauses = tuple((self.pattern(p), self.body(b)) for p, b in v.clauses)
+            return replace(v, value=self.atom(v.value), clauses=clauses)
         return with_bodies(with_atoms(v, self.atom), self.body)
 
     def call(self, v: Call) -> Call:

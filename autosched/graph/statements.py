@@ -22,7 +22,18 @@ def ends(body: Sequence[ast.stmt]) -> bool:
         return ends(last.body) and ends(last.orelse)
     if isinstance(last, ast.Match):
         return all(ends(c.body) for c in last.cases)
-    return isinstance(last, ast.Return)
+    return isinstance(last, (ast.Return, ast.Raise))
+
+
+def cases(s: ast.Match) -> tuple[list[ast.match_case], bool]:
+    """The cases of a match that have values, and whether they are to take every value: `raise` in
+    a last case for any other says that they are not."""
+    last = s.cases[-1]
+    takes_all = isinstance(last.pattern, ast.MatchAs) and last.pattern.name is None
+    raises = [x.exc is None if isinstance(x, ast.Raise) else False for x in last.body] == [True]
+    if takes_all and raises and last.guard is None and len(s.cases) > 1:
+        return s.cases[:-1], False
+    return s.cases, True
 
 
 def last_names(body: Sequence[ast.stmt]) -> list[str]:
@@ -95,7 +106,7 @@ def _outcome(name: str, body: Sequence[ast.stmt]) -> str:
             return "set"
         elif _reads(name, s) or (isinstance(s, ast.AugAssign) and name in given_names([s])):
             return "read"
-        elif isinstance(s, ast.Return) or name in given_names([s]):
+        elif isinstance(s, (ast.Return, ast.Raise)) or name in given_names([s]):
             return "set"
     return ""
 

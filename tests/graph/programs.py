@@ -257,8 +257,10 @@ class Program:
             lines += [f"    case Cons({h}, Cons(_, {r})):", *(f"    {x}" for x in inner)]
         inner = self.branch(targets, [(h, item)])
         lines += [f"    case Cons({h}, _):", *(f"    {x}" for x in inner)]
-        lines.append(f"    case {self.one(('Nil()', '_'))}:")
-        lines += [f"    {x}" for x in self.branch(targets)]
+        last = self.one(("Nil()", "_"))
+        lines += [f"    case {last}:", *(f"    {x}" for x in self.branch(targets))]
+        if last != "_" and self.number(0, 3) == 0:
+            lines.append("    case _: raise")
         for name, t in targets:
             self.bound(name, t)
         return lines

@@ -243,6 +243,28 @@ def main():
     return (tmap(lambda x: x + 1, t), size(t), id(8))""",
     ),
     (
+        "a match without a case for every value",
+        (5, 6, 7),
+        """
+from prelude import List
+def head(xs: List[S]) -> S:
+    match xs:
+        case Cons(x, _):
+            return x
+        case _:
+            raise
+def second(xs: List[S]) -> S:
+    match xs:
+        case Cons(_, Cons(x, _)):
+            y = x
+        case _:
+            raise
+    return y
+def main():
+    xs = Cons(5, Cons(6, Nil))
+    return (head(xs), second(xs), 7)""",
+    ),
+    (
         "map_accumr, map_accuml",
         ((6, [5, 6, 0]), (6, [0, 2, 9])),
         """
@@ -258,6 +280,55 @@ def main():
 @pytest.mark.parametrize(("name", "expected", "text"), PROGRAMS, ids=[p[0] for p in PROGRAMS])
 def test_programs_of_the_language_reference(name, expected, text):
     assert value(graph.evaluate(program(text))) == expected
+
+
+def test_a_value_without_a_case_is_an_error_of_the_evaluation():
+    mod = program({p[0]: p[2] for p in PROGRAMS}["a match without a case for every value"])
+    for one in (mod, parse(mod.script()), graph.gradient(slope_of_head())):
+        name = "head" if "head" in one.graphs else "main"
+        with pytest.raises(WorkloadError, match="no case of a match fits Nil"):
+            graph.evaluate(one, name, graph.to_list([]))
+    (found, slope) = graph.evaluate(graph.gradient(slope_of_head()), "main", graph.to_list([3.0]))
+    assert (float(found), value(slope)) == (9.0, [6.0])
+    residue = graph.specialise(mod, "head", {"xs": graph.to_list([])})
+    with pytest.raises(WorkloadError, match="no case of a match fits Nil"):
+        graph.evaluate(residue, "head")
+
+
+def slope_of_head():
+    """The square of the first item of a list, which has one."""
+    return parse("""
+@G.module
+class M:
+    from prelude import List
+
+    @G.function
+    def main(xs: List[G.Tensor((), "float64")]) -> G.Tensor((), "float64"):
+        match xs:
+            case Cons(x, _):
+                return x * x
+            case _:
+                raise
+""")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise", "`raise` stands alone in a last case"),
+        ("if x > 0:\n            raise\n        return x", "`raise` stands alone"),
+        ("match x:\n            case _:\n                raise", "`raise` stands alone"),
+        (
+            "match x:\n            case y:\n                return y\n"
+            "            case _:\n                raise ValueError",
+            "`raise` stands alone",
+        ),
+    ],
+)
+def test_raise_elsewhere_is_an_error(body, message):
+    text = f"@G.module\nclass M:\n    @G.function\n    def main(x: int32):\n        {body}\n"
+    with pytest.raises(ScriptError, match=message):
+        parse(text)
 
 
 def test_the_prelude_has_every_name():

@@ -202,6 +202,10 @@ def test_operators_of_the_predecessor(text):
         ("def @main() { let %t.u = (1, 2); %t.u.1 }", 2),
         ("def @main() { let %f = fn[t](%x: t) -> t { %x }; (%f(1), %f(True)) }", (1, True)),
         ("def @id[t](%x: t) -> t { %x } def @main() { @id[int32](3) }", 3),
+        (
+            "type L { N, C(int32, L) } def @main() { match? (C(4, N)) { C(%x, _) => %x } }",
+            4,
+        ),
         ("let %x = 1; add(%x, 2)", 3),
         ("(1, 2)", (1, 2)),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autosched.checks import instance, mapping, shown
@@ -347,7 +348,7 @@ class _Evaluator:
         for pattern, body in v.clauses:
             inner = Env(env)
             clauses.append((self.pattern(pattern, inner), self.block(body, inner)))
-        return self.emit(Match(value, tuple(clauses)), b.vars)
+        return self.emit(replace(v, value=value, clauses=tuple(clauses)), b.vars)
 
     def pattern(self, p: Pattern | Var | None, env: Env) -> Pattern | Var | None:
         if isinstance(p, Pattern):
