@@ -264,6 +264,6 @@ DISCRETE = {
     "And", "ArgMax", "ArgMin", "ConstantOfShape", "ConvInteger", "Equal",
     "EyeLike", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual",
     "autosched.ConvSums", "autosched.Lookup", "autosched.MatMulSums", "autosched.QuantizeRows",
-    "MatMulInteger", "Not", "Or", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
+    "MatMulInteger", "Not", "Or", "QuantizeLinear",
     "Range", "Shape", "Size", "Xor",
 }  # fmt: skip

@@ -135,11 +135,6 @@ def test_int8_models_are_of_unsigned_bytes(text: str, start) -> None:
     ready = passes.optimise(module)
     assert signed(module)
     assert not signed(ready)
-    assert not any(
-        v.callee in ("QLinearConv", "QLinearMatMul")
-        for f in ready.graphs.values()
-        for v in calls(f)
-    )
     model = graph.build(module, threads=1)
     found = [graph.evaluate(ready, "main", x), model(x)]
     for n, w in enumerate(graph.evaluate(module, "main", x)):
@@ -183,7 +178,7 @@ def equal(before, after, *args, exact: bool = True) -> None:
 
 
 @pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")], ids=str)
-@pytest.mark.parametrize("name", ["MatMulInteger", "QLinearMatMul", "ConvInteger", "MatMul"])
+@pytest.mark.parametrize("name", ["MatMulInteger", "ConvInteger", "MatMul"])
 def test_both_operands_are_computed(name: str, kinds) -> None:
     """Products of two activations, either of int8."""
     rng = np.random.default_rng(2)
@@ -197,12 +192,10 @@ def test_both_operands_are_computed(name: str, kinds) -> None:
         made = op.conv_integer(
             op.unsqueeze(a, axes=(0,)), op.unsqueeze(b, axes=(2,)), *zeros
         )  # fmt: skip
-    elif name == "MatMul":
+    else:
         made = op.matmul(
             *(op.dequantize_linear(v, scale, z) for v, z in zip((a, b), zeros, strict=True))
         )
-    else:
-        made = op.q_linear_matmul(a, scale, zeros[0], b, scale, zeros[1], scale, zeros[0])
     module = main_of([x, y], made)
     args = [rng.standard_normal((6, 6)).astype("f4") for _ in range(2)]
     want = graph.evaluate(module, "main", *args)

@@ -43,6 +43,9 @@ QLinearGlobalAveragePool (x, xs, xz, s, z) => (y) {
 QLinearLeakyRelu <alpha> (x, xs, xz, s, z) => (y) {
     f = DequantizeLinear(x, xs, xz) g = LeakyRelu <alpha: float = @alpha> (f)
     y = QuantizeLinear(g, s, z) }
+QLinearMatMul (a, as, az, b, bs, bz, s, z) => (y) {
+    f = DequantizeLinear <axis = -2> (a, as, az) g = DequantizeLinear <axis = -1> (b, bs, bz)
+    h = MatMul(f, g) y = QuantizeLinear <axis = -2> (h, s, z) }
 QLinearMul (a, as, az, b, bs, bz, s, z) => (y) {
     f = DequantizeLinear(a, as, az) g = DequantizeLinear(b, bs, bz)
     h = Mul(f, g) y = QuantizeLinear(h, s, z) }
@@ -72,8 +75,8 @@ SkipSimplifiedLayerNormalization <epsilon: float = 1e-12> (x, skip, gamma, bias)
 """Function bodies as ONNX writes them. What a call leaves out is left out of Sum as well."""
 
 
-OWN_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
-"""What onnxruntime writes in ONNX's domain, though it is none of its operators."""
+OWN_DOMAIN = frozenset({"QLinearConv", "QLinearMatMul", "SimplifiedLayerNormalization"})
+"""What is in ONNX's domain: two operators without a function body, and one of onnxruntime's."""
 
 
 def body(name: str, call: Call) -> onnx.FunctionProto | None:
@@ -112,7 +115,26 @@ def _embedding(call: Call) -> str:
     )
 
 
-FORMS = {**attention.FORMS, "EmbedLayerNormalization": _embedding}
+def _qlinear_conv(call: Call) -> str:
+    """A convolution of quantised numbers; the bias, int32, is in steps of both scales."""
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    kinds = {"auto_pad": "string", "group": "int"}
+    attrs = ", ".join(f"{n}: {kinds.get(n, 'ints')} = @{n}" for n in names)
+    text, bias = "", ""
+    if call.given(8):
+        text, bias = "bs = Mul(xs, ws) c = DequantizeLinear <axis = 0> (b, bs)\n", ", c"
+    return (
+        f"QLinearConv <{', '.join(names)}> (x, xs, xz, w, ws, wz, s, z, b) => (y) {{\n{text}"
+        "f = DequantizeLinear(x, xs, xz) g = DequantizeLinear <axis = 0> (w, ws, wz)\n"
+        f"h = Conv <{attrs}> (f, g{bias}) y = QuantizeLinear(h, s, z) }}"
+    )
+
+
+FORMS = {
+    **attention.FORMS,
+    "EmbedLayerNormalization": _embedding,
+    "QLinearConv": _qlinear_conv,
+}
 """Function bodies that depend on the call."""
 
 

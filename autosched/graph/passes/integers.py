@@ -301,63 +301,10 @@ def _conv_integer(out: _Rewriter, call: Call) -> Atom | None:
     return sums if less is None else out.emit("Add", sums, less)
 
 
-def _requantised(out: _Rewriter, sums: Atom, factor: Atom, zero: Atom | None) -> Atom:
-    """round(sums * factor) + zero, saturated."""
-    real = out.emit("Mul", out.emit("Cast", sums, to="float32"), factor)
-    return out.emit("QuantizeLinear", real, np.float32(1), zero)
-
-
-def _qlinear_conv(out: _Rewriter, call: Call) -> Atom | None:
-    x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias = (*call.args, None)[:9]
-    assert x_scale is not None
-    assert w is not None
-    assert scale is not None
-    axes = tuple(range(1, len(tensor_type(w).known)))
-    weight = _weight(w, w_scale, w_zero, 0, 0, axes)
-    if weight is None or not all(_single(a) for a in (x_scale, x_zero, scale, zero)):
-        return None
-    shape = _by_channel(len(axes) - 1)
-    sums = _conv_sums(out, call, x, weight, x_zero)
-    return _finish(out, sums, weight, (x_scale, x_zero, scale, zero), bias, shape)
-
-
-def _qlinear_matmul(out: _Rewriter, call: Call) -> Atom | None:
-    x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = call.args
-    assert x is not None
-    assert x_scale is not None
-    assert scale is not None
-    weight = _matrix(x, w, w_scale, w_zero, -1)
-    if weight is None or not all(_single(a) for a in (x_scale, x_zero, scale, zero)):
-        return None
-    sums = out.emit(SUMS["MatMul"], x, weight.values)
-    return _finish(out, sums, weight, (x_scale, x_zero, scale, zero), None, lambda a: a)
-
-
-def _finish(
-    out: _Rewriter,
-    sums: Atom,
-    weight: Weight,
-    numbers: tuple[Atom, Atom | None, Atom, Atom | None],
-    bias: Atom | None,
-    shape: Callable[[Array], Array],
-) -> Atom:
-    x_scale, x_zero, scale, zero = numbers
-    less = _offset(out, weight, x_zero, shape)
-    if bias is not None:
-        steps = out.emit("Reshape", bias, np.array(shape(weight.sums).shape, np.int64))
-        less = steps if less is None else out.emit("Add", less, steps)
-    if less is not None:
-        sums = out.emit("Add", sums, less)
-    by = out.emit("Mul", _scalar(out, x_scale), shape(weight.scale.astype(np.float32)))
-    return _requantised(out, sums, out.emit("Div", by, _scalar(out, scale)), zero)
-
-
 _RULES: dict[str, Callable[[_Rewriter, Call], Atom | None]] = {
     "Conv": _conv,
     "ConvInteger": _conv_integer,
     "Gemm": _gemm,
     "MatMul": _matmul,
     _WHOLE: _matmul_integer,
-    "QLinearConv": _qlinear_conv,
-    "QLinearMatMul": _qlinear_matmul,
 }

@@ -40,7 +40,7 @@ _REARRANGED = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Einsum"}
 """Operators whose result has other axes than its operand."""
 _WEIGHTS = {"Conv": (1, 0), "ConvTranspose": (0, 1), "autosched.ConvSums": (1, 0)}
 """Operator -> the order of the axes of its weight behind the window: depth, filters."""
-CONVOLUTIONS = frozenset({*_WEIGHTS, "ConvInteger", "QLinearConv"})
+CONVOLUTIONS = frozenset({*_WEIGHTS, "ConvInteger"})
 POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 SMALL = 4096
 """Elements: so few stay in the first cache, where the order in which they are read is no matter."""

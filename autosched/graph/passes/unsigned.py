@@ -131,27 +131,9 @@ def _integers(out: _Unsigned, result: Var, call: Call) -> bool:
     return out.put(result, call, [out.unsigned(x), w, made, *more])
 
 
-def _linear(out: _Unsigned, result: Var, call: Call) -> bool:
-    """QLinearConv and QLinearMatMul: their first operand and their result."""
-    args = list(call.args)
-    for n, of in ((2, args[0]), (7, result)):
-        if not _is_signed(of):
-            continue
-        made = _zero(args[n], None)
-        if made is None or not isinstance(of, Var):
-            return False
-        args[n] = made  # type: ignore[call-overload]
-    if not _is_signed(result) and not _is_signed(args[0]):
-        return False
-    args[0] = out.unsigned(args[0]) or args[0]
-    return out.put(result, call, args)
-
-
 _RULES: dict[str, Callable[[_Unsigned, Var, Call], bool]] = {
     "ConvInteger": _integers,
     "DequantizeLinear": _dequantize,
     "MatMulInteger": _integers,
-    "QLinearConv": _linear,
-    "QLinearMatMul": _linear,
     "QuantizeLinear": _quantize,
 }
