@@ -36,8 +36,9 @@ LANES = 16
 
 def _window(x: TensorLike | Input, kernel: Sequence[int], attrs: Mapping[str, Any]) -> Window:
     """The window of a convolution whose weight's shape does not tell it."""
-    strides, dilations, pads = (attrs.get(name) for name in ("strides", "dilations", "pads"))
-    return Window(x.shape[2:], kernel, strides, dilations, pads, attrs.get("auto_pad", "NOTSET"))
+    names = ("strides", "dilations", "pads", "auto_pad")
+    given = {n: attrs[n] for n in names if n in attrs}
+    return Window(x.shape[2:], kernel_shape=kernel, **given)
 
 
 def conv_winograd(x: TensorLike, w: TensorLike, b: TensorLike | None = None, **attrs: Any) -> Any:

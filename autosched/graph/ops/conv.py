@@ -21,17 +21,18 @@ class Window:
     def __init__(
         self,
         spatial: Sequence[Any],
-        kernel: Ints,
-        strides: Ints | None,
-        dilations: Ints | None,
-        pads: Ints | None,
-        auto_pad: str,
+        *,
+        kernel_shape: Ints,
+        strides: Ints | None = None,
+        dilations: Ints | None = None,
+        pads: Ints | None = None,
+        auto_pad: str = "NOTSET",
         ceil_mode: int = 0,
     ) -> None:
         rank = len(spatial)
         if not 1 <= rank <= 3:
             raise Unsupported(f"a window over {rank} spatial axes; 1 to 3 are supported")
-        self.kernel = tuple(kernel)
+        self.kernel = tuple(kernel_shape)
         self.strides = tuple(strides or [1] * rank)
         self.dilations = tuple(dilations or [1] * rank)
         self.spatial = tuple(spatial)
@@ -131,11 +132,9 @@ def pad(x: TensorLike, before: Sequence[Any], after: Sequence[Any], value: Any) 
     return made
 
 
-@operator("Conv", spatial=True)
-def conv(
+def window_of(
     x: TensorLike,
     w: TensorLike,
-    b: TensorLike | None = None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Ints | None = None,
@@ -143,9 +142,30 @@ def conv(
     kernel_shape: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
+) -> Window:
+    """The window of a convolution of x (N, C, spatial) with w (M, C / group, window). Raises
+    Unsupported where attributes and shapes do not go together."""
+    channels, (filters, depth) = x.shape[1], w.shape[:2]
+    kernel = [int(n) for n in w.shape[2:]]
+    if kernel_shape is not None and list(kernel_shape) != kernel:
+        raise Unsupported(f"attribute kernel_shape is {kernel_shape}; the weight has {kernel}")
+    if group < 1 or channels != depth * group or filters % group:
+        raise Unsupported(
+            f"attribute group is {group}; the input has {channels} channels and the weight has "
+            f"the shape {w.shape}"
+        )
+    return Window(
+        x.shape[2:], kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads,
+        auto_pad=auto_pad,
+    )  # fmt: skip
+
+
+@operator("Conv", spatial=True, attrs_of=window_of)
+def conv(
+    x: TensorLike, w: TensorLike, b: TensorLike | None = None, *, group: int = 1, **attrs: Any
 ) -> Any:
     """Convolution of x (N, C, spatial) with w (M, C / group, window); b (M,)."""
-    window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+    window = window_of(x, w, group=group, **attrs)
     return with_bias(x, w, b, group, window)
 
 
@@ -168,30 +188,6 @@ def biased(out: TensorLike, b: TensorLike | None, window: Window) -> Any:
     if b is None:
         return out
     return stage(out.shape, lambda n, c, *at: out(n, c, *at) + b(c), "bias", axes=window.labels)
-
-
-def window_of(
-    x: TensorLike,
-    w: TensorLike,
-    group: int,
-    kernel_shape: Ints | None,
-    strides: Ints | None,
-    dilations: Ints | None,
-    pads: Ints | None,
-    auto_pad: str,
-) -> Window:
-    """The window of a convolution of x (N, C, spatial) with w (M, C / group, window). Raises
-    Unsupported where attributes and shapes do not go together."""
-    channels, (filters, depth) = x.shape[1], w.shape[:2]
-    kernel = [int(n) for n in w.shape[2:]]
-    if kernel_shape is not None and list(kernel_shape) != kernel:
-        raise Unsupported(f"attribute kernel_shape is {kernel_shape}; the weight has {kernel}")
-    if group < 1 or channels != depth * group or filters % group:
-        raise Unsupported(
-            f"attribute group is {group}; the input has {channels} channels and the weight has "
-            f"the shape {w.shape}"
-        )
-    return Window(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
 
 
 def convolved(

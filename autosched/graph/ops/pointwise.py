@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator as py
 from collections.abc import Callable, Sequence
 from math import inf, pi
@@ -310,42 +309,29 @@ def mod(a: TensorLike, b: TensorLike, *, fmod: int = 0) -> Any:
     return pointwise("mod", element, a, b)
 
 
-def _attributed(name: str, function: Callable[..., Any], **defaults: float) -> None:
-    """A unary operator with float attributes."""
+ATTRIBUTED: dict[str, Callable[..., Any]] = {
+    "Celu": lambda x, *, alpha=1.0: te.select(x < 0, (te.exp(x / alpha) - 1.0) * alpha, x),
+    "Elu": lambda x, *, alpha=1.0: te.select(x < 0, (te.exp(x) - 1.0) * alpha, x),
+    "HardSigmoid": lambda x, *, alpha=0.2, beta=0.5: te.max(te.min(x * alpha + beta, 1.0), 0.0),
+    "LeakyRelu": lambda x, *, alpha=0.01: te.select(x < 0, x * alpha, x),
+    "Selu": lambda x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875: (
+        te.select(x < 0, (te.exp(x) - 1.0) * alpha, x) * gamma
+    ),
+    "ThresholdedRelu": lambda x, *, alpha=1.0: te.select(x > alpha, x, te.const(0, x.dtype)),
+}
+"""With the defaults of their attributes."""
+
+
+def _attributed(name: str, function: Callable[..., Any]) -> None:
     element = _single(function)
 
-    def compute(x: TensorLike, **given: float) -> Any:
-        values = {**defaults, **given}
-        return pointwise(name.lower(), lambda e: element(e, **values), x)
-
-    keywords = [
-        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in defaults.items()
-    ]
-    data = inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    compute.__signature__ = inspect.Signature([data, *keywords])  # type: ignore[attr-defined]
-    add(Operator(name, compute))
+    @operator(name, attrs_of=function)
+    def compute(x: TensorLike, **attrs: float) -> Any:
+        return pointwise(name.lower(), lambda e: element(e, **attrs), x)
 
 
-_attributed("LeakyRelu", lambda x, alpha: te.select(x < 0, x * alpha, x), alpha=0.01)
-_attributed("Elu", lambda x, alpha: te.select(x < 0, (te.exp(x) - 1.0) * alpha, x), alpha=1.0)
-_attributed(
-    "Celu",
-    lambda x, alpha: te.select(x < 0, (te.exp(x / alpha) - 1.0) * alpha, x),
-    alpha=1.0,
-)
-_attributed(
-    "Selu",
-    lambda x, alpha, gamma: te.select(x < 0, (te.exp(x) - 1.0) * alpha, x) * gamma,
-    alpha=1.67326319217681884765625,
-    gamma=1.05070102214813232421875,
-)
-_attributed(
-    "HardSigmoid",
-    lambda x, alpha, beta: te.max(te.min(x * alpha + beta, 1.0), 0.0),
-    alpha=0.2,
-    beta=0.5,
-)
-_attributed("ThresholdedRelu", lambda x, alpha: te.select(x > alpha, x, 0.0), alpha=1.0)
+for _name, _function in ATTRIBUTED.items():
+    _attributed(_name, _function)
 
 
 @operator("IsInf")

@@ -5,27 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from autosched import te
-from autosched.graph.ops.conv import Ints, Window
+from autosched.graph.ops.conv import Window
 from autosched.graph.ops.reduce import Reduction, reduced
 from autosched.graph.ops.registry import Operator, add, operator
 from autosched.graph.ops.tensors import TensorLike, in_wider, row_major, stage
 
 
-@operator("MaxPool", spatial=True)
-def max_pool(
-    x: TensorLike,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
-    pads: Ints | None = None,
-    storage_order: int = 0,
-    strides: Ints | None = None,
-    outputs: int = 1,
-) -> Any:
+@operator("MaxPool", spatial=True, attrs_of=Window)
+def max_pool(x: TensorLike, *, storage_order: int = 0, outputs: int = 1, **attrs: Any) -> Any:
     """The largest element of each window."""
-    window = Window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    window = Window(x.shape[2:], **attrs)
     source = window.padded(x, te.min_value(x.dtype))
     if outputs > 1:
         return _with_places(x, source, window, storage_order)
@@ -61,21 +50,11 @@ def _with_places(x: TensorLike, source: TensorLike, window: Window, by_columns: 
     return stage([*x.shape[:2], *window.out], element, "max_pool", axes=window.labels)
 
 
-@operator("AveragePool", spatial=True)
+@operator("AveragePool", spatial=True, attrs_of=Window)
 @in_wider
-def average_pool(
-    x: TensorLike,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Any:
+def average_pool(x: TensorLike, *, count_include_pad: int = 0, **attrs: Any) -> Any:
     """The mean of each window; padding counts only with `count_include_pad`."""
-    window = Window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    window = Window(x.shape[2:], **attrs)
     source = window.padded(x, te.const(0, x.dtype))
 
     def element(n: Any, c: Any, *at: Any) -> Any:
@@ -117,21 +96,11 @@ def _global(name: str, rule: Reduction) -> None:
     add(Operator(name, rule.of(compute), spatial=True))
 
 
-@operator("LpPool", spatial=True)
+@operator("LpPool", spatial=True, attrs_of=Window)
 @in_wider
-def lp_pool(
-    x: TensorLike,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
-    p: int = 2,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
-) -> Any:
+def lp_pool(x: TensorLike, *, p: int = 2, **attrs: Any) -> Any:
     """The norm of each window: the p-th root of the sum of p-th powers."""
-    window = Window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    window = Window(x.shape[2:], **attrs)
     source = window.padded(x, te.const(0, x.dtype))
 
     def element(n: Any, c: Any, *at: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,23 +109,19 @@ def matmul_sums(a: TensorLike, b: TensorLike) -> Any:
     return stage((*batch, rows, columns), element, "matmul", free=free, axes=axes)
 
 
-@operator(SUMS["Conv"], spatial=True)
+@operator(SUMS["Conv"], spatial=True, attrs_of=window_of)
 def conv_sums(
     x: TensorLike,
     w: TensorLike,
     fill: TensorLike | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
     bits: int = 32,
+    **attrs: Any,
 ) -> Any:
     """int32 sums of the products of integers as they are stored, no zero points taken off, or
     float32 ones of bfloat16; around x is `fill`, which stands for 0. `bits` hold every sum."""
-    window = window_of(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+    window = window_of(x, w, group=group, **attrs)
     return convolved(x, w, group, window, padding_value(x, fill), sums_of(x))
 
 
@@ -239,28 +234,13 @@ def matmul_integer(
     return matmul(*whole)
 
 
-@operator("ConvInteger", spatial=True)
+@operator("ConvInteger", spatial=True, attrs_of=window_of)
 def conv_integer(
     x: TensorLike,
     w: TensorLike,
     x_zero: TensorLike | None = None,
     w_zero: TensorLike | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **attrs: Any,
 ) -> Any:
     """A convolution of integers as int32, zero points taken off."""
-    return conv_sums(
-        _whole(x, x_zero, 1, "x"),
-        _whole(w, w_zero, 0, "w"),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    return conv_sums(_whole(x, x_zero, 1, "x"), _whole(w, w_zero, 0, "w"), **attrs)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from autosched import te
 from autosched.graph.errors import Unsupported
+from autosched.graph.ops.pointwise import ATTRIBUTED, UNARY
 from autosched.graph.ops.registry import operator
 from autosched.graph.ops.tensors import (
     TensorLike,
@@ -21,20 +24,13 @@ from autosched.te.tensor import Extent, Tensor
 
 APART = "autosched.GRU"
 Activation = Callable[[Any], Any]
-ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Any]]] = {
-    "Affine": ((1.0, 0.0), lambda x, a, b: x * a + b),
-    "Elu": ((1.0,), lambda x, a: te.select(x < 0, (te.exp(x) - 1.0) * a, x)),
-    "HardSigmoid": ((0.2, 0.5), lambda x, a, b: te.max(te.min(x * a + b, 1.0), 0.0)),
-    "LeakyRelu": ((0.01,), lambda x, a: te.select(x < 0, x * a, x)),
-    "Relu": ((), lambda x: te.max(x, 0.0)),
-    "ScaledTanh": ((1.0, 1.0), lambda x, a, b: te.tanh(x * b) * a),
-    "Sigmoid": ((), te.sigmoid),
-    "Softplus": ((), lambda x: te.max(x, 0.0) + te.log(1.0 + te.exp(-te.abs(x)))),
-    "Softsign": ((), lambda x: x / (1.0 + te.abs(x))),
-    "Tanh": ((), te.tanh),
-    "ThresholdedRelu": ((1.0,), lambda x, a: te.select(x > a, x, te.const(0, x.dtype))),
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
+    **{n: UNARY[n] for n in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")},
+    **{n: ATTRIBUTED[n] for n in ("Elu", "HardSigmoid", "LeakyRelu", "ThresholdedRelu")},
+    "Affine": lambda x, *, alpha=1.0, beta=0.0: x * alpha + beta,
+    "ScaledTanh": lambda x, *, alpha=1.0, beta=1.0: te.tanh(x * beta) * alpha,
 }
-"""Defaults of alpha and beta, as many as an activation has, and what it computes."""
+"""With the defaults of alpha and beta, where they have these."""
 
 
 class Layer:
@@ -51,9 +47,10 @@ class Layer:
         gates: int,
         backward: Sequence[bool],
         hidden: Extent,
+        batch_first: bool,
     ) -> None:
         self.steps, self.batch, self.width = x.shape
-        self.hidden = hidden
+        self.hidden, self.batch_first = hidden, batch_first
         self.gates, self.backward, self.lengths = gates, backward, lengths
         self.x, self.w, self.b = widened(x), w, None if b is None else widened(b)
         self.stored = x.dtype
@@ -124,11 +121,12 @@ class Layer:
         made: Tensor = te.compute((1, *self.rows[1:]), lambda t, *at: given(*at), name=name)
         return made
 
-    def results(self, states: Sequence[Tensor]) -> tuple[TensorLike, ...]:
-        """Y (T, D, B, H), and the last of each state (D, B, H)."""
+    def results(self, scanned: Sequence[Tensor]) -> tuple[TensorLike, ...]:
+        """Y (T, D, B, H), and the last of each state (D, B, H); with the batch first in layout
+        1."""
 
         def every(t: Any, d: Any, n: Any, h: Any) -> Any:
-            e = states[0](self.at(t, d) + 1, d, n, h)
+            e = scanned[0](self.at(t, d) + 1, d, n, h)
             if self.lengths is None:
                 return e
             return te.select(self.inside(t, n), e, te.const(0, self.dtype))
@@ -136,9 +134,12 @@ class Layer:
         y = View([self.steps, *self.rows[1:]], self.dtype, every, "y")
         last = [
             View(self.rows[1:], self.dtype, lambda *at, s=s: s(int(self.steps), *at), "last")
-            for s in states
+            for s in scanned
         ]
-        return tuple(as_dtype(e, self.stored) for e in (y, *last))
+        made, *states = (as_dtype(e, self.stored) for e in (y, *last))
+        if not self.batch_first:
+            return made, *states
+        return transpose(made, perm=[2, 0, 1, 3]), *map(_batch_inner, states)
 
 
 def _directions(direction: str, count: int) -> list[bool]:
@@ -151,11 +152,6 @@ def _directions(direction: str, count: int) -> list[bool]:
 def _batch_inner(t: TensorLike | None) -> Any:
     """With its first two axes exchanged: layout 1 has the batch first."""
     return None if t is None else transpose(t, perm=[1, 0, *range(2, len(t.shape))])
-
-
-def _batch_outer(y: TensorLike, states: Sequence[TensorLike]) -> tuple[TensorLike, ...]:
-    """The results of layout 1: (B, T, D, H) and (B, D, H)."""
-    return transpose(y, perm=[2, 0, 1, 3]), *(_batch_inner(s) for s in states)
 
 
 def _activations(
@@ -178,9 +174,13 @@ def _activations(
     made: dict[tuple[str, tuple[float, ...]], Activation] = {}
     found = []
     for name in names:
-        defaults, compute = ACTIVATIONS[name]
-        numbers = tuple(p.pop(0) if p else d for p, d in zip(left, defaults, strict=False))
-        found.append(made.setdefault((name, numbers), _clipped(compute, numbers, clip)))
+        takes = inspect.signature(ACTIVATIONS[name]).parameters.values()
+        defaults = {p.name: p.default for p in takes if p.kind is p.KEYWORD_ONLY}
+        numbers = {
+            k: p.pop(0) if p else d for p, (k, d) in zip(left, defaults.items(), strict=False)
+        }
+        key = name, tuple(numbers.values())
+        found.append(made.setdefault(key, _clipped(partial(ACTIVATIONS[name], **numbers), clip)))
     if any(left):
         raise Unsupported(
             f"attributes activation_alpha and activation_beta are {params}; the activations "
@@ -189,13 +189,38 @@ def _activations(
     return found
 
 
-def _clipped(
-    compute: Callable[..., Any], numbers: Sequence[float], clip: float | None
-) -> Activation:
-    """An activation with its numbers; what it takes lies in [-clip, clip]."""
-    if clip is None:
-        return lambda x: compute(x, *numbers)
-    return lambda x: compute(te.max(te.min(x, clip), -clip), *numbers)
+def _clipped(compute: Activation, clip: float | None) -> Activation:
+    """An activation of what lies in [-clip, clip]."""
+    return compute if clip is None else lambda x: compute(te.max(te.min(x, clip), -clip))
+
+
+def _layer(
+    x: TensorLike,
+    w: TensorLike,
+    r: TensorLike,
+    b: TensorLike | None,
+    lengths: TensorLike | None,
+    initial: Sequence[TensorLike | None],
+    gates: int,
+    default: Sequence[str],
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> tuple[Layer, list[Activation], list[Tensor]]:
+    """A layer, the activations of its directions, and its states before the first step."""
+    if layout:
+        x, *initial = map(_batch_inner, (x, *initial))
+    turned = _directions(direction, int(w.shape[0]))
+    params = clip, activation_alpha, activation_beta
+    functions = _activations(activations, default, len(turned), *params)
+    layer = Layer(x, w, b, lengths, gates, turned, r.shape[2], bool(layout))
+    starts = [layer.start(s, f"{n}_start") for n, s in zip("hc", initial, strict=False)]
+    return layer, functions, starts
 
 
 def _function(layer: Layer, d: Any, functions: Sequence[Activation], x: Any) -> Any:
@@ -205,7 +230,7 @@ def _function(layer: Layer, d: Any, functions: Sequence[Activation], x: Any) -> 
     return layer.by_direction(d, [f(x) for f in functions])
 
 
-@operator("LSTM")
+@operator("LSTM", attrs_of=_layer)
 def lstm(
     x: TensorLike,
     w: TensorLike,
@@ -216,22 +241,12 @@ def lstm(
     initial_c: TensorLike | None = None,
     peepholes: TensorLike | None = None,
     *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    **attrs: Any,
 ) -> Any:
     """Long short-term memory; gates in the order input, output, forget, cell."""
-    if layout:
-        x, initial_h, initial_c = map(_batch_inner, (x, initial_h, initial_c))
-    turned = _directions(direction, int(w.shape[0]))
-    params = clip, activation_alpha, activation_beta
-    functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), len(turned), *params)
-    layer = Layer(x, w, b, lengths, 4, turned, r.shape[2])
+    initial, default = (initial_h, initial_c), ("Sigmoid", "Tanh", "Tanh")
+    layer, functions, starts = _layer(x, w, r, b, lengths, initial, 4, default, **attrs)
     known = layer.known()
     h, c = (te.placeholder(layer.rows, layer.dtype, name) for name in "hc")
     product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), r, range(4), "product")
@@ -259,12 +274,10 @@ def lstm(
         return layer.kept(t, d, n, made, old), layer.kept(t, d, n, cell, before)
 
     updates = te.compute(layer.rows, step, name="step")
-    starts = [layer.start(initial_h, "h_start"), layer.start(initial_c, "c_start")]
-    y, *last = layer.results(te.scan(starts, updates, [h, c], name="lstm"))
-    return _batch_outer(y, last) if layout else (y, *last)
+    return layer.results(te.scan(starts, updates, [h, c], name="lstm"))
 
 
-@operator("GRU")
+@operator("GRU", attrs_of=_layer)
 def gru(
     x: TensorLike,
     w: TensorLike,
@@ -273,23 +286,14 @@ def gru(
     lengths: TensorLike | None = None,
     initial_h: TensorLike | None = None,
     *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **attrs: Any,
 ) -> Any:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
-    return _gru(
-        x, w, r, None, b, lengths, initial_h, activation_alpha, activation_beta, activations,
-        clip, direction, layout, linear_before_reset,
-    )  # fmt: skip
+    return _gru(x, w, r, None, b, lengths, initial_h, linear_before_reset, attrs)
 
 
-@operator(APART)
+@operator(APART, attrs_of=_layer)
 def gru_apart(
     x: TensorLike,
     w: TensorLike,
@@ -298,21 +302,11 @@ def gru_apart(
     b: TensorLike | None = None,
     lengths: TensorLike | None = None,
     initial_h: TensorLike | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
+    **attrs: Any,
 ) -> Any:
     """GRU without linear_before_reset whose weights are apart, each in a free layout: r (D, 2 H, H)
     of the update and reset gates, own (D, H, H) of the hidden one."""
-    return _gru(
-        x, w, r, own, b, lengths, initial_h, activation_alpha, activation_beta, activations,
-        clip, direction, layout, 0,
-    )  # fmt: skip
+    return _gru(x, w, r, own, b, lengths, initial_h, 0, attrs)
 
 
 def _gru(
@@ -323,20 +317,11 @@ def _gru(
     b: TensorLike | None,
     lengths: TensorLike | None,
     initial_h: TensorLike | None,
-    activation_alpha: Any,
-    activation_beta: Any,
-    activations: Sequence[str] | None,
-    clip: float | None,
-    direction: str,
-    layout: int,
     linear_before_reset: int,
+    attrs: Mapping[str, Any],
 ) -> Any:
-    if layout:
-        x, initial_h = map(_batch_inner, (x, initial_h))
-    turned = _directions(direction, int(w.shape[0]))
-    params = clip, activation_alpha, activation_beta
-    functions = _activations(activations, ("Sigmoid", "Tanh"), len(turned), *params)
-    layer = Layer(x, w, b, lengths, 3, turned, r.shape[2])
+    default = ("Sigmoid", "Tanh")
+    layer, functions, starts = _layer(x, w, r, b, lengths, [initial_h], 3, default, **attrs)
     known = layer.known()
     h = te.placeholder(layer.rows, layer.dtype, "h")
 
@@ -368,12 +353,10 @@ def _gru(
         return layer.kept(t, d, n, new + gate(0, t, d, n, j) * (old - new), old)
 
     update = te.compute(layer.rows, step, name="step")
-    state = te.scan(layer.start(initial_h, "h_start"), update, h, name="gru")
-    y, *last = layer.results([state])
-    return _batch_outer(y, last) if layout else (y, *last)
+    return layer.results([te.scan(starts[0], update, h, name="gru")])
 
 
-@operator("RNN")
+@operator("RNN", attrs_of=_layer)
 def rnn(
     x: TensorLike,
     w: TensorLike,
@@ -381,22 +364,10 @@ def rnn(
     b: TensorLike | None = None,
     lengths: TensorLike | None = None,
     initial_h: TensorLike | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
+    **attrs: Any,
 ) -> Any:
     """A recurrent layer with one gate."""
-    if layout:
-        x, initial_h = map(_batch_inner, (x, initial_h))
-    turned = _directions(direction, int(w.shape[0]))
-    params = clip, activation_alpha, activation_beta
-    functions = _activations(activations, ("Tanh",), len(turned), *params)
-    layer = Layer(x, w, b, lengths, 1, turned, r.shape[2])
+    layer, functions, starts = _layer(x, w, r, b, lengths, [initial_h], 1, ("Tanh",), **attrs)
     known = layer.known()
     h = te.placeholder(layer.rows, layer.dtype, "h")
     product = layer.recurrent(lambda t, d, n, j: h(t - 1, d, n, j), r, range(1), "product")
@@ -407,6 +378,4 @@ def rnn(
         return layer.kept(t, d, n, _function(layer, d, functions, e), h(t - 1, d, n, j))
 
     update = te.compute(layer.rows, step, name="step")
-    state = te.scan(layer.start(initial_h, "h_start"), update, h, name="rnn")
-    y, *last = layer.results([state])
-    return _batch_outer(y, last) if layout else (y, *last)
+    return layer.results([te.scan(starts[0], update, h, name="rnn")])

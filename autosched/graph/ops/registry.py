@@ -96,14 +96,27 @@ def operator(
     static: Mapping[int, str] | None = None,
     host: Callable[..., Any] | None = None,
     spatial: bool = False,
+    attrs_of: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the definition of an operator."""
+    """A decorator: the definition of an operator. The keyword-only parameters of `attrs_of`, to
+    which a definition passes on what it does not name, are attributes, too."""
 
     def register(compute: Callable[..., Any]) -> Callable[..., Any]:
+        if attrs_of is not None:
+            compute.__signature__ = _joined(compute, attrs_of)  # type: ignore[attr-defined]
         add(Operator(name, compute, dict(static or {}), host, spatial))
         return compute
 
     return register
+
+
+def _joined(compute: Callable[..., Any], attrs_of: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a definition, its `**attrs` replaced by those of `attrs_of`."""
+    own = inspect.signature(compute).parameters.values()
+    named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+    others = inspect.signature(attrs_of).parameters.values()
+    more = [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in named]
+    return inspect.Signature([*named.values(), *more])
 
 
 def host_operator(
