@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Union
 
@@ -348,65 +348,48 @@ class _Same:
         return (
             len(a.bindings) == len(b.bindings)
             and all(map(self.binding, a.bindings, b.bindings))
-            and self.all(a.results, b.results)
+            and self.part(a.results, b.results)
         )
 
     def binding(self, x: Binding, y: Binding) -> bool:
         if isinstance(x.value, Function):  # which may call itself
-            return self.bind(x.vars, y.vars) and self.value(x.value, y.value)
-        return self.value(x.value, y.value) and self.bind(x.vars, y.vars)
+            return self.bind(x.vars, y.vars) and self.part(x.value, y.value)
+        return self.part(x.value, y.value) and self.bind(x.vars, y.vars)
 
-    def all(self, xs: tuple[Atom | None, ...], ys: tuple[Atom | None, ...]) -> bool:
-        return len(xs) == len(ys) and all(self.atom(x, y) for x, y in zip(xs, ys, strict=True))
-
-    def atom(self, x: Atom | None, y: Atom | None) -> bool:
-        if isinstance(x, Var):
-            return self.pairs.get(id(x)) is y
-        if isinstance(x, Global):
-            return isinstance(y, Global) and x.name == y.name
-        if isinstance(x, Const):
-            return isinstance(y, Const) and (x is y or (x.type == y.type and x.digest == y.digest))
-        return y is None
-
-    def value(self, a: Value, b: Value) -> bool:
+    def part(self, a: Any, b: Any) -> bool:
+        """A value, an atom, a clause, or what else these have in them."""
+        if isinstance(a, Var):
+            return self.pairs.get(id(a)) is b
+        if type(a) is not type(b):
+            return False
         if isinstance(a, Function):
-            return isinstance(b, Function) and self.function(a, b)
+            return self.function(a, b)
+        if isinstance(a, Body):
+            return self.body(a, b)
+        if isinstance(a, Global):
+            return bool(a.name == b.name)
+        if isinstance(a, Const):
+            return a is b or (a.type == b.type and a.digest == b.digest)
         if isinstance(a, Call):
-            if not isinstance(b, Call) or a.attrs != b.attrs:
-                return False
-            named = isinstance(a.callee, str) or isinstance(b.callee, str)
-            callee = a.callee == b.callee if named else self.atom(a.callee, b.callee)  # type: ignore[arg-type]
-            return callee and self.all(a.args, b.args)
-        if isinstance(a, TupleExpr):
-            return isinstance(b, TupleExpr) and self.all(a.items, b.items)
-        if isinstance(a, Item):
-            return isinstance(b, Item) and a.index == b.index and self.atom(a.value, b.value)
-        if isinstance(a, If):
+            same_callee = self.part(a.callee, b.callee) and a.attrs == b.attrs
+            return same_callee and self.part(a.args, b.args)
+        if isinstance(a, Match):
+            clauses = zip(a.clauses, b.clauses, strict=False)
             return (
-                isinstance(b, If)
-                and self.atom(a.condition, b.condition)
-                and self.body(a.then, b.then)
-                and self.body(a.other, b.other)
+                self.part((a.value, a.complete), (b.value, b.complete))
+                and len(a.clauses) == len(b.clauses)
+                and all(self.pattern(p, q) and self.body(x, y) for (p, x), (q, y) in clauses)
             )
-        return (
-            isinstance(b, Match)
-            and a.complete == b.complete
-            and self.atom(a.value, b.value)
-            and len(a.clauses) == len(b.clauses)
-            and all(
-                self.pattern(p, q) and self.body(x, y)
-                for (p, x), (q, y) in zip(a.clauses, b.clauses, strict=True)
-            )
-        )
+        if isinstance(a, tuple):
+            return len(a) == len(b) and all(map(self.part, a, b))
+        if isinstance(a, (TupleExpr, Item, If)):
+            return all(self.part(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        return bool(a == b)
 
     def pattern(self, p: Pattern | Var | None, q: Pattern | Var | None) -> bool:
-        if isinstance(p, Var):
-            return isinstance(q, Var) and self.bind((p,), (q,))
-        if isinstance(p, Pattern):
-            return (
-                isinstance(q, Pattern)
-                and p.constructor == q.constructor
-                and len(p.parts) == len(q.parts)
-                and all(self.pattern(x, y) for x, y in zip(p.parts, q.parts, strict=True))
-            )
-        return q is None
+        if isinstance(p, Pattern) and isinstance(q, Pattern):
+            same_shape = p.constructor == q.constructor and len(p.parts) == len(q.parts)
+            return same_shape and all(map(self.pattern, p.parts, q.parts))
+        if isinstance(p, Var) and isinstance(q, Var):
+            return self.bind((p,), (q,))
+        return p is q is None
