@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from autosched.graph.builder import make_call
-from autosched.graph.infer import infer
-from autosched.graph.ir import Atom, Binding, Body, Call, Const, Var, tensor_type
+from autosched.graph.ir import Atom, Body, Call, Const, Var, tensor_type
 from autosched.graph.ops.quantised import SUMS
-from autosched.graph.passes.bodies import Renaming, body_pass
+from autosched.graph.passes.bodies import body_pass
+from autosched.graph.passes.emitting import Emitter
 from autosched.graph.types import TensorType
 from autosched.tir import dtypes
 
@@ -25,29 +26,23 @@ def bfloat16(body: Body) -> Body:
         c = op.matmul(x, w)           ->      h = op.cast(x, to="bfloat16")
                                               c = op.autosched_matmul_sums(h, w16)
     """
-    now = Renaming()
-    narrow: dict[int, Var] = {}
-    for b in body.bindings:
-        value = now.value(b.value)
-        parts = _product(value) if isinstance(value, Call) and len(b.vars) == 1 else None
+    out = Emitter()
+    narrow: dict[int, Atom] = {}
+
+    def rule(_: Var, call: Call) -> Atom | None:
+        parts = _product(call)
         if parts is None:
-            now.out.append(Binding(b.vars, value))
-            continue
-        assert isinstance(value, Call)
+            return None
         data, weight, bias, name, attrs = parts
         if id(data) not in narrow:
-            narrow[id(data)] = _bound(now, "Cast", (data,), {"to": "bfloat16"})
-        args = (narrow[id(data)], _rounded(weight))
-        if bias is None:
-            call, _ = make_call(name, args, attrs)
-            now.out.append(Binding(b.vars, call))
-            continue
-        sums = _bound(now, name, args, attrs)
-        now.out.append(Binding(b.vars, Call("Add", (sums, _beside(bias, name, sums)))))
-    return now.body(body.results)
+            narrow[id(data)] = out.emit("Cast", data, to="bfloat16")
+        sums = out.emit(name, narrow[id(data)], _rounded(weight), **attrs)
+        return sums if bias is None else out.emit("Add", sums, _beside(bias, name, sums))
+
+    return out.rewritten(body, rule)
 
 
-def _product(call: Call) -> tuple[Var, Const, Const | None, str, dict[str, object]] | None:
+def _product(call: Call) -> tuple[Var, Const, Const | None, str, dict[str, Any]] | None:
     """Data, weight, bias, the operator of the sums, and its attributes; None for other calls, and
     for products whose weights or bias are no constants of float32."""
     if call.callee not in ("Conv", "Gemm", "MatMul"):
@@ -73,13 +68,6 @@ def _product(call: Call) -> tuple[Var, Const, Const | None, str, dict[str, objec
     return data, weight, bias, name, attrs
 
 
-def _bound(now: Renaming, name: str, args: tuple[Atom, ...], attrs: dict[str, object]) -> Var:
-    call, _ = make_call(name, args, attrs)
-    v = Var(name.rsplit(".", 1)[-1].lower(), infer(call, 1)[0])
-    now.out.append(Binding((v,), call))
-    return v
-
-
 def _rounded(weight: Const) -> Const:
     """A weight as bfloat16: NumPy has its patterns as uint16."""
     array = dtypes.from_float32(weight.value)
@@ -87,7 +75,7 @@ def _rounded(weight: Const) -> Const:
     return Const(TensorType(weight.type.shape, "bfloat16"), array)
 
 
-def _beside(bias: Const, name: str, sums: Var) -> Const:
+def _beside(bias: Const, name: str, sums: Atom) -> Const:
     """A bias that broadcasts over the sums: that of a convolution is one a channel."""
     if name != SUMS["Conv"]:
         return bias
