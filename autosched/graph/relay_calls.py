@@ -160,17 +160,6 @@ def _batch_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return e.together([y, mean, variance])
 
 
-def _bias_add(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    axis = a.get("axis", 1)
-    x, bias = args
-    return e.call("Add", [x, bias if axis == -1 else _along(e, bias, len(shape(e, x)), axis)])[0]
-
-
-def _prelu(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    x, slope = args
-    return e.call("PRelu", [x, _along(e, slope, len(shape(e, x)), a.get("axis", 1))])[0]
-
-
 def _dense(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     t = e.type(args[0])
     x, weight = _wide(e, args, a)
@@ -179,14 +168,42 @@ def _dense(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return e.call("MatMul", [x, e.call("Transpose", [weight], perm=(1, 0))[0]])[0]
 
 
-def _matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    turned = [
-        e.call("Transpose", [x], perm=(1, 0))[0] if flag else x
-        for x, flag in zip(
-            _wide(e, args, a), (a.get("transpose_a"), a.get("transpose_b")), strict=True
-        )
-    ]
-    return e.call("MatMul", turned)[0]
+def _product(rank: int, second: int) -> Translate:
+    """A product of tensors of a rank; `second`: the second one is turned where nothing is said."""
+    perm = (*range(rank - 2), rank - 1, rank - 2)
+
+    def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        flags = a.get("transpose_a", 0), a.get("transpose_b", second)
+        turned = [
+            e.call("Transpose", [x], perm=perm)[0] if flag else x
+            for x, flag in zip(_wide(e, args, a), flags, strict=True)
+        ]
+        return e.call("MatMul", turned)[0]
+
+    return translate
+
+
+def _by_axis(op: str) -> Translate:
+    """An operator of a tensor and a vector along one of its axes."""
+
+    def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        x, vector = args
+        axis = a.get("axis", 1)
+        wide = vector if axis == -1 else _along(e, vector, len(shape(e, x)), axis)
+        return e.call(op, [x, wide])[0]
+
+    return translate
+
+
+def chain(*ops: str) -> Translate:
+    """Operators one of another, the innermost last."""
+
+    def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        for op in reversed(ops):
+            args = e.call(op, args)
+        return args[0]
+
+    return translate
 
 
 def _concatenate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
@@ -295,10 +312,6 @@ def _filled(value: int | None) -> Translate:
     return translate
 
 
-def _not_equal(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    return e.call("Not", e.call("Equal", args))[0]
-
-
 def _dropout(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return e.together(args)  # of a network that is not trained; there is no mask
 
@@ -330,23 +343,9 @@ def _upsampling(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     return _resize(e, args, {"size": size, "method": method, "coordinate_transformation_mode": how})
 
 
-def _batch_matmul(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    turned = [
-        e.call("Transpose", [x], perm=(0, 2, 1))[0] if flag else x
-        for x, flag in zip(
-            _wide(e, args, a), (a.get("transpose_a", 0), a.get("transpose_b", 1)), strict=True
-        )
-    ]
-    return e.call("MatMul", turned)[0]
-
-
 def _layer_norm(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
     same(a, axis=-1, center=1, scale=1)
     return e.call("LayerNormalization", args, epsilon=a.get("epsilon", 1e-5))[0]
-
-
-def _rsqrt(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    return e.call("Reciprocal", e.call("Sqrt", args))[0]
 
 
 _CONV = (
@@ -363,12 +362,12 @@ CALLS: dict[str, tuple[str, Translate]] = {
     },
     "nn.adaptive_avg_pool2d": ("output_size layout out_layout", _adaptive_pool),
     "nn.dense": ("units out_dtype", _dense),
-    "nn.matmul": ("units out_dtype transpose_a transpose_b", _matmul),
-    "nn.batch_matmul": ("transpose_a transpose_b out_dtype", _batch_matmul),
+    "nn.matmul": ("units out_dtype transpose_a transpose_b", _product(2, 0)),
+    "nn.batch_matmul": ("transpose_a transpose_b out_dtype", _product(3, 1)),
     "nn.batch_norm": ("axis epsilon center scale", _batch_norm),
     "nn.layer_norm": ("axis epsilon center scale", _layer_norm),
-    "nn.bias_add": ("axis", _bias_add),
-    "nn.prelu": ("axis", _prelu),
+    "nn.bias_add": ("axis", _by_axis("Add")),
+    "nn.prelu": ("axis", _by_axis("PRelu")),
     "nn.dropout": ("rate", _dropout),
     "nn.pad": ("pad_width pad_mode", _pad),
     "nn.upsampling": ("scale_h scale_w layout method align_corners", _upsampling),
@@ -386,8 +385,8 @@ CALLS: dict[str, tuple[str, Translate]] = {
     "argmax": ("axis keepdims select_last_index", _place("ArgMax")),
     "argmin": ("axis keepdims select_last_index", _place("ArgMin")),
     "clip": ("a_min a_max", _clip),
-    "not_equal": ("", _not_equal),
-    "rsqrt": ("", _rsqrt),
+    "not_equal": ("", chain("Not", "Equal")),
+    "rsqrt": ("", chain("Reciprocal", "Sqrt")),
     "zeros": ("shape dtype", _filled(0)),
     "ones": ("shape dtype", _filled(1)),
     "full": ("shape dtype", _filled(None)),
