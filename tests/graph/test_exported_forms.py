@@ -436,3 +436,24 @@ def test_products_of_attention_read_heads_out_of_longer_rows(rng, heads):
     np.testing.assert_allclose(compiled(data)[0], a @ b.swapaxes(2, 3) @ c, rtol=1e-3, atol=1e-3)
     scheduled = [f.script() for m in compiled.lowered.values() for f in m.functions.values()]
     assert sum("_packed" in text for text in scheduled) == 1
+
+
+def test_max_roi_pool_has_the_bins_of_onnxruntime():
+    """Boxes whose ends are halves, outside, or in the wrong order."""
+    x = (np.arange(20, dtype="f4") * 7 % 20).reshape(1, 1, 4, 5)
+    ends = [[0, 0, 4, 3], [1.5, 0.5, 3, 2], [-3, -2, 1, 1], [3, 3, 2, 2], [2, 2, 40, 40]]
+    rois = np.array([[0, *e] for e in ends], "f4")
+    nodes = [make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 2], spatial_scale=0.75)]
+    proto = model(nodes, [info("x", [1, 1, 4, 5]), info("r", [5, 5])], [info("y", [5, 1, 2, 2])])
+    (y,) = run(proto, x, rois)
+    want = [[15, 16, 17, 16], [7, 14, 17, 9], [0, 0, 0, 15], [4, 4, 4, 4], [19, 0, 0, 0]]
+    np.testing.assert_array_equal(y.reshape(5, 4), want)
+    np.testing.assert_array_equal(graph.build(graph.from_onnx(proto))(x, rois)[0], y)
+
+
+def test_inverse_of_matrices(rng):
+    x = rng.standard_normal((2, 3, 3)).astype("f4")
+    (y,) = microsoft("Inverse", [x])
+    np.testing.assert_allclose(y @ x, np.broadcast_to(np.eye(3), x.shape), atol=1e-5)
+    with pytest.raises(graph.Unsupported, match="Inverse: Singular matrix"):
+        microsoft("Inverse", [np.ones((2, 2), "f4")])

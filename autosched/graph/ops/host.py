@@ -177,6 +177,13 @@ def det(x: Array) -> Array:
     return np.asarray(np.linalg.det(x)).astype(x.dtype)
 
 
+@host_operator("com.microsoft.Inverse", like_first)
+def inverse(x: Array) -> Array:
+    """Inverses of matrices. Raises Unsupported for a matrix without one."""
+    found: Array = np.linalg.inv(x.astype(np.result_type(x.dtype, np.float32))).astype(x.dtype)
+    return found
+
+
 @host_operator("BitCast", lambda x, *, to: [(x.shape, to)])
 def bit_cast(x: Array, *, to: str) -> Array:
     """The same bits as another type of the same size."""

@@ -1,4 +1,4 @@
-"""RoiAlign and its adjoint: boxes of images that data name, in NumPy."""
+"""RoiAlign, its adjoint, and MaxRoiPool: boxes of images that data name, in NumPy."""
 
 from __future__ import annotations
 
@@ -99,6 +99,41 @@ def roi_align_adjoint(
                 for end, by_end in enumerate(samples.by_ends):
                     out[r, 1 - d + 2 * end] += spatial_scale * np.dot(slopes[d], by_end)
     return out
+
+
+@host_operator(
+    "MaxRoiPool",
+    lambda x, rois, *, pooled_shape, **_: [((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)],
+)
+def max_roi_pool(
+    x: Array, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+) -> Array:
+    """The largest element of each bin of boxes (image, x0, y0, x1, y1), their ends included; 0 in a
+    bin that is outside of the image."""
+    out = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
+    ends = rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)
+    ends = np.trunc(ends + np.copysign(np.float32(0.5), ends)).astype(
+        np.int64
+    )  # halves away from 0
+    for r, (x0, y0, x1, y1) in enumerate(ends):
+        bins = [
+            _bins(begin, max(end - begin + 1, 1), count, extent)
+            for begin, end, count, extent in zip(
+                (y0, x0), (y1, x1), pooled_shape, x.shape[2:], strict=True
+            )
+        ]
+        for (i, rows), (j, columns) in itertools.product(*map(enumerate, bins)):
+            part = x[int(rois[r, 0]), :, rows, columns]
+            if part.size:
+                out[r, :, i, j] = part.max((1, 2))
+    return out
+
+
+def _bins(begin: int, wide: int, count: int, extent: int) -> list[slice]:
+    """The bins of a box along one axis, those beside each other with an element in common."""
+    steps = np.arange(count + 1, dtype=np.float32) * (np.float32(wide) / np.float32(count))
+    low, high = np.floor(steps[:-1]) + begin, np.ceil(steps[1:]) + begin
+    return [slice(int(a), int(b)) for a, b in zip(*np.clip((low, high), 0, extent), strict=True)]
 
 
 def _averaged(mode: str) -> bool:
