@@ -457,3 +457,32 @@ def test_inverse_of_matrices(rng):
     np.testing.assert_allclose(y @ x, np.broadcast_to(np.eye(3), x.shape), atol=1e-5)
     with pytest.raises(graph.Unsupported, match="Inverse: Singular matrix"):
         microsoft("Inverse", [np.ones((2, 2), "f4")])
+
+
+def test_a_text_that_nothing_reads_is_no_input():
+    text = helper.make_tensor_value_info("t", TensorProto.STRING, ["n"])
+    proto = model([make_node("Relu", ["x"], ["y"])], [info("x", [2]), text], [info("y", [2])])
+    (y,) = run(proto, np.array([-1, 1], "f4"))
+    np.testing.assert_array_equal(y, [0, 1])
+    assert len(graph.from_skeleton(graph.skeleton(proto))["main"].params) == 1
+    node = make_node("StringNormalizer", ["t"], ["z"])
+    proto.graph.node.append(node)
+    with pytest.raises(graph.Unsupported, match="'t' has the element type string"):
+        graph.from_onnx(proto, shapes={"t": (1,)})
+
+
+@pytest.mark.parametrize("shape", [[0, -1], [0, 3, -1]])
+def test_minus_one_beside_a_size_of_0_is_no_number(shape):
+    nodes = [make_node("Reshape", ["x", "s"], ["y"])]
+    proto = model(nodes, [info("x", [0, 3])], [info("y", [0])], {"s": np.array(shape)})
+    with pytest.raises(graph.Unsupported, match="-1 stands beside a size of 0"):
+        graph.from_onnx(proto)
+
+
+def test_windows_over_four_axes_are_refused():
+    for name in ("Conv", "ConvTranspose"):
+        w = {"w": np.ones((2, 2, 1, 1, 1, 1), "f4")}
+        proto = model([make_node(name, ["x", "w"], ["y"])], [info("x", [1, 2, 2, 2, 2, 2])],
+                      [info("y", [1, 2, 2, 2, 2, 2])], w)  # fmt: skip
+        with pytest.raises(graph.Unsupported, match="over 4 spatial axes; 1 to 3"):
+            graph.from_onnx(proto)

@@ -20,6 +20,7 @@ from autosched.graph.onnx_import.scope import (
     Scope,
     Value,
     identifier,
+    inputs_of,
     operator_name,
     ordered,
     tensors,
@@ -48,7 +49,7 @@ class Reader:
         scope = Scope(self.bounds, opsets=self.opsets)
         self.initializers(graph, scope)
         params: list[Var] = []
-        infos = [i for i in graph.input if i.name not in scope.values]
+        infos = inputs_of(graph)
         names_in = [i.name for i in infos]
         for info, t in zip(infos, input_types(infos, shapes, self.bounds), strict=True):
             v = Var(identifier(info.name), t)

@@ -201,3 +201,18 @@ def captured(node: onnx.NodeProto) -> Iterator[str]:
             yield from (name for name in n.input if name and name not in own)
             stack += [(a.g, own) for a in n.attribute if a.HasField("g")]
         yield from (o.name for o in graph.output if o.name not in own)
+
+
+def inputs_of(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs of a model that are no constants; those of text, which no kernel takes, only where
+    something reads them."""
+    import onnx
+
+    read = {o.name for o in graph.output}.union(*([*n.input, *captured(n)] for n in graph.node))
+    constants = {t.name for t in graph.initializer}
+    text = onnx.TensorProto.STRING
+    return [
+        i
+        for i in graph.input
+        if i.name not in constants and (i.name in read or i.type.tensor_type.elem_type != text)
+    ]

@@ -26,6 +26,7 @@ from autosched.graph.fold import SMALL
 from autosched.graph.ir import Array
 from autosched.graph.onnx_import.files import BOUNDS, MALFORMED, Bounds, ModelLike, load
 from autosched.graph.onnx_import.reader import Reader
+from autosched.graph.onnx_import.scope import inputs_of
 from autosched.graph.onnx_import.tensors import READ, Tensors, check_shape, input_types
 from autosched.graph.ops.quantised import LARGEST_SUM, NARROW, bits_of_sums
 from autosched.tir.module import IRModule
@@ -158,8 +159,7 @@ def _bare_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 def _fix_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Put numbers in the place of open sizes. Raises Unsupported where one stays open."""
-    constants = {t.name for t in graph.initializer}
-    inputs = [i for i in graph.input if i.name not in constants]
+    inputs = inputs_of(graph)
     for info, found in zip(inputs, input_types(inputs, shapes, BOUNDS), strict=True):
         sizes = info.type.tensor_type.shape
         del sizes.dim[:]

@@ -29,9 +29,7 @@ class Window:
         auto_pad: str = "NOTSET",
         ceil_mode: int = 0,
     ) -> None:
-        rank = len(spatial)
-        if not 1 <= rank <= 3:
-            raise Unsupported(f"a window over {rank} spatial axes; 1 to 3 are supported")
+        rank = _spatial_rank(spatial)
         self.kernel = tuple(kernel_shape)
         self.strides = tuple(strides or [1] * rank)
         self.dilations = tuple(dilations or [1] * rank)
@@ -108,6 +106,13 @@ class Window:
     def labels(self) -> tuple[str, ...]:
         """Names of the axes of the result."""
         return ("n", "c", *AXES[len(self.kernel)])
+
+
+def _spatial_rank(spatial: Sequence[Any]) -> int:
+    """The number of spatial axes. Raises Unsupported where no window is over as many."""
+    if len(spatial) not in AXES:
+        raise Unsupported(f"a window over {len(spatial)} spatial axes; 1 to 3 are supported")
+    return len(spatial)
 
 
 def pad(x: TensorLike, before: Sequence[Any], after: Sequence[Any], value: Any) -> TensorLike:
@@ -236,7 +241,7 @@ def conv_transpose(
 ) -> Any:
     """The gradient of a convolution, its sums of float16 taken in float32: w (C, M / group,
     window)."""
-    rank = len(x.shape) - 2
+    rank = _spatial_rank(x.shape[2:])
     kernel = [int(n) for n in w.shape[2:]]
     stride = list(strides or [1] * rank)
     dilation = list(dilations or [1] * rank)

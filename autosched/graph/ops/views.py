@@ -85,6 +85,11 @@ def reshape(x: TensorLike, *, shape: Sequence[int], allowzero: int = 0) -> Any:
     if -1 in out:
         others = count([n for n in out if n != -1])
         total = count(x.shape)
+        if others == 0:  # -1 may be any number, and so is none: onnxruntime refuses it, too
+            raise Unsupported(
+                f"attribute shape is {tuple(shape)}, where -1 stands beside a size of 0; the input "
+                f"has shape {x.shape}: write the size in the place of -1"
+            )
         if total % others:
             raise Unsupported(f"attribute shape is {tuple(shape)}; the input has shape {x.shape}")
         out[out.index(-1)] = total // others
