@@ -32,7 +32,7 @@ def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
             raise NoRecord(f"no records at {file}: there is no such file")
         if not is_store(path_or_url):
             return RecordReader(file)
-    return _store_class()(path_or_url)
+    return _store_class()(path_or_url, make=False)
 
 
 def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Store:
@@ -48,7 +48,7 @@ def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Sto
                 f"{file} is a log, and a database is expected; take the log into one first: "
                 f"`autosched records import {file} --db NAME.db`"
             )
-    return _store_class()(path_or_url)
+    return _store_class()(path_or_url, make=make)
 
 
 def _store_class() -> type[Store]:

@@ -55,19 +55,20 @@ class Store(RecordSource):
     """Everything that was measured; durable when the writing call returns.
 
     `url_or_path` is the path of an SQLite file, or a URL such as `sqlite:///tuning.db` or
-    `postgresql://user@host/name`; the tables are made in an empty database. Any number of
-    threads and processes may use one database at once; a store must not be carried into a forked
-    process. The read side is that of `RecordSource`.
-
-    A call that writes waits `busy_seconds` for others who do (a server's: for each lock).
-
+    `postgresql://user@host/name`; the tables are made in an empty database, unless `make` is false.
+    Threads and processes may use one database at once; a forked process opens its own store. A call
+    that writes waits `busy_seconds` for others who do (a server's: for each lock).
     Raises RecordError for what cannot be used, StoreUnavailable where the database is busy or away.
     """
 
     def __init__(
-        self, url_or_path: str | os.PathLike[str], busy_seconds: float = BUSY_SECONDS
+        self,
+        url_or_path: str | os.PathLike[str],
+        busy_seconds: float = BUSY_SECONDS,
+        *,
+        make: bool = True,
     ) -> None:
-        self._db = Database(address(url_or_path), busy_seconds=busy_seconds)
+        self._db = Database(address(url_or_path), make=make, busy_seconds=busy_seconds)
         self._traces = Traces()
         self._inserter = Inserter(self._traces)
         self._frontier = Frontier()

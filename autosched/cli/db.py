@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "check" and file is not None and not file.exists():
         print(f"{options.db}: there is no such file; the first use makes it")
         return FAILED
-    database = Database(url, any_version=True)
+    database = Database(url, any_version=True, make=options.action == "upgrade")
     try:
         if options.action == "upgrade":
             before = database.upgrade()

@@ -32,9 +32,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from records.arguments import path_of
-from records.errors import RecordError, StoreDamaged, StoreUnavailable
+from records.errors import NoRecord, RecordError, StoreDamaged, StoreUnavailable
 from records.sql import versions
 from records.sql.filesystem import refuse_network
+from records.sql.sqlite_file import SqliteFile
 from records.types import canonical_json
 
 BUSY_SECONDS = 30.0
@@ -50,12 +51,6 @@ IDLE_SECONDS = 60.0
 it was stopped or cut off, and what it holds (a job, the queue's entrance) others wait for."""
 REST_SECONDS = 1.0
 """A connection that was not used for so long is tried before it is used again."""
-
-CACHE_KB = 8_000
-LOG_PAGES = 8_000
-"""Of SQLite's write-ahead log (32 MB), after which it is moved into the file. The indexes of many
-records are changed all over, each page by many batches: moved together they are moved once. At two
-million records a batch of 500 took 1.5 times as long with SQLite's own numbers, 2 MB and 1,000."""
 
 ATTEMPTS = 5
 """How often a transaction is done that the server ends in favour of another one."""
@@ -131,17 +126,24 @@ class _Victim(StoreUnavailable):
 
 
 class Database:
-    """An engine with this package's transactions; makes the tables where there are none.
+    """An engine with this package's transactions.
 
-    With `any_version` a database of another version is opened too, and one without tables stays
-    as it is: to be looked at and upgraded.
+    With `make` the tables, and an SQLite file, are made where there are none. With `any_version` a
+    database of another version is opened too, and one without tables stays as it is: to be looked
+    at and upgraded.
 
-    Raises SchemaVersionError for a database of another version, StoreUnavailable if it cannot be
-    reached, and RecordError for what is not a database of records.
+    Raises SchemaVersionError for a database of another version, NoRecord for one without tables
+    that is not to be made, StoreUnavailable if it cannot be reached (or its file is not there), and
+    RecordError for what is not a database of records.
     """
 
     def __init__(
-        self, url: URL, *, any_version: bool = False, busy_seconds: float = BUSY_SECONDS
+        self,
+        url: URL,
+        *,
+        any_version: bool = False,
+        make: bool = True,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
         self.name = _name(url)
         self._busy_seconds = busy_seconds
@@ -170,7 +172,8 @@ class Database:
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self._writer = threading.Lock()
         if self.is_sqlite:
-            event.listen(self.engine, "connect", _prepare_sqlite)
+            self._file = SqliteFile(str(url.database), BUSY_SECONDS, make=make)
+            self._file.listen(self.engine)
             event.listen(self.engine, "begin", self._begin_sqlite)
         else:
             event.listen(self.engine, "begin", self._begin_server)
@@ -180,6 +183,8 @@ class Database:
             with self.transaction(writes=False) as connection:
                 found = versions.found(connection, self.name)
             if not any_version and not versions.check(found, self.name):
+                if not make:
+                    raise NoRecord(f"no records in {self.name}: it has no tables")
                 self.upgrade()
         except BaseException:
             self.engine.dispose()
@@ -255,6 +260,7 @@ class Database:
         SQLite would wait by itself, but look again less and less often, up to ten times a second,
         and whoever came later would go first.
         """
+        self._file.check()
         raw: Any = connection.connection.driver_connection
         deadline = connection.get_execution_options().get(_WRITES_UNTIL)
         if deadline is None:
@@ -328,25 +334,6 @@ def _name(url: URL) -> str:
     if plain.drivername == "postgresql+psycopg":
         plain = plain.set(drivername="postgresql")
     return plain.render_as_string(hide_password=True)
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, entry: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # transactions begin where _begin_sqlite says, only there
-    connection.execute(_BUSY_TIMEOUT)
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA cache_size = {-CACHE_KB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
-    # Turning the write-ahead log on does not wait for others who do the same, whatever the timeout.
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as e:
-            if "locked" not in str(e) or time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)  # another process sets the mode; SQLite's own timeout does not cover this
 
 
 def _note_use(connection: Any, entry: ConnectionPoolEntry) -> None:

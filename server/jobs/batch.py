@@ -107,7 +107,7 @@ class BatchWriter(RecordToStore):
 def run(assignment: Assignment, leaving: Exit) -> int:
     """Do the jobs; returns the exit status."""
     leases = assignment.leases
-    with Store(assignment.db) as store:
+    with Store(assignment.db, make=False) as store:
         queue = JobQueue(store)
 
         def settle() -> None:

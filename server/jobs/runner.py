@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autosched.errors import AutoschedError
-from records import LeaseLost, RecordError, StoreUnavailable
+from records import LeaseLost, NoRecord, RecordError, StoreUnavailable
 from server.jobs.assignment import Assignment
 from server.jobs.shutdown import CRASHED, DONE, UNAVAILABLE, Exit, Leave, Why
 
@@ -41,7 +41,7 @@ def run(assignment: Assignment, leaving: Exit) -> int:
     from server.jobs.lease_writer import LeaseWriter
 
     lease = assignment.lease
-    with Store(assignment.db) as store:
+    with Store(assignment.db, make=False) as store:
         queue = JobQueue(store)
 
         def settle() -> None:
@@ -188,7 +188,7 @@ def main() -> int:
         return run(assignment, leaving)
     except Leave:  # before there was anything to leave
         return DONE
-    except StoreUnavailable as e:  # before there was anything to give back
+    except (StoreUnavailable, NoRecord) as e:  # before there was anything to give back
         print(e, file=sys.stderr)
         return UNAVAILABLE
 

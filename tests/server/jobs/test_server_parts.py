@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -255,10 +256,15 @@ def test_a_process_that_leaves_when_its_job_goes_on_is_not_forgotten(
     assert work.store.job(work.job.id).state == "queued"
 
 
-def test_a_runner_that_finds_no_database_leaves_its_job_to_others(tmp_path: Path) -> None:
-    """As while the database is started again: the job has not failed for that."""
+@pytest.mark.parametrize("address", ["postgresql://nobody@/none?host={}", "{}/no.db", "{}/e.db"])
+def test_a_runner_that_finds_no_database_leaves_its_job_to_others(
+    address: str, tmp_path: Path
+) -> None:
+    """As while the database is started again: the job has not failed for that, and nothing is made
+    where the file of the database was."""
+    (tmp_path / "e.db").touch()
     assignment = Assignment(
-        db=f"postgresql://nobody@/none?host={tmp_path}", pool="replay:model", worker="here",
+        db=address.format(tmp_path), pool="replay:model", worker="here",
         job_id="1" * 32, epoch=1, lease_seconds=5.0, build_seconds=5.0, prepare_seconds=60.0,
         prepare_bytes=1 << 30, device_seconds=None,
     )  # fmt: skip
@@ -269,7 +275,8 @@ def test_a_runner_that_finds_no_database_leaves_its_job_to_others(tmp_path: Path
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert status == UNAVAILABLE, running.last_words()
-        assert "cannot be used now" in running.last_words()
+        assert re.search("cannot be used now|the file is empty", running.last_words())
+        assert [p.name for p in tmp_path.iterdir()] == ["e.db"]
     finally:
         running.kill()
         running.close()

@@ -48,6 +48,20 @@ def test_a_database_that_takes_no_writes_is_not_ready(
         assert client.get("/v1/jobs").status_code == 200  # which only reads
 
 
+def test_a_database_whose_file_was_moved_away_is_away(tmp_path: Path) -> None:
+    """What is stored in the file that is open would be lost; nobody makes one at its path."""
+    with serving(settings(tmp_path)) as client:
+        client.get("/readyz").raise_for_status()
+        (tmp_path / "x.db").rename(tmp_path / "old.db")
+        for answer in (client.get("/readyz"), client.post("/v1/jobs", json=JOB)):
+            problem = check_problem(answer, 503)
+            assert problem["type"].endswith(":unavailable")
+        assert not (tmp_path / "x.db").exists()
+        (tmp_path / "old.db").rename(tmp_path / "x.db")
+        client.get("/readyz").raise_for_status()
+        client.post("/v1/jobs", json=JOB).raise_for_status()
+
+
 def test_trying_to_write_changes_nothing(tmp_path: Path) -> None:
     with Store(tmp_path / "x.db") as store:
         store.try_write()
