@@ -30,7 +30,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0009"
+REVISION = "0010"
 
 # SQLite makes only an INTEGER PRIMARY KEY an alias of the row's own number.
 RowId = BigInteger().with_variant(Integer, "sqlite")

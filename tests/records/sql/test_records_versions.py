@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from records_factory import DEVICE, JOB, KEY, TARGET, slots, trial
+from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, slots, trial
 from sqlalchemy import Connection, inspect, text
 
 from autosched.cli.main import main
@@ -89,6 +89,27 @@ def test_migrations_lead_to_the_tables_of_the_models(empty: Any, tmp_path: Path)
     with Store(tmp_path / "made.db") as store, store._db.transaction(writes=False) as connection:
         if database.is_sqlite:
             assert shape(connection) == by_migrations
+
+
+@pytest.mark.parametrize("missing", ["DROP TABLE traffic", ""])
+@pytest.mark.parametrize("revision", ["0006", "0009"])
+def test_what_was_made_before_a_migration_was_finished_is_mended(
+    empty: Any, revision: str, missing: str
+) -> None:
+    """Revision 0006 was changed while databases with it were in use."""
+    database = Database(address(empty), any_version=True)
+    with database.transaction(writes=True) as connection:
+        versions._run(connection, "upgrade", "0006")
+        connection.exec_driver_sql("ALTER TABLE jobs DROP COLUMN device_part")
+        connection.exec_driver_sql(missing or "SELECT 1")
+        versions._run(connection, "upgrade", revision)
+    assert database.upgrade() == revision
+    with database.transaction(writes=True) as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    database.close()
+    with Store(empty) as store:
+        store.put_workload(WORKLOAD)
+        assert store.create_job(KEY, TARGET, seed=0, trials_requested=8).state == "queued"
 
 
 @pytest.mark.parametrize("name", sorted(p.stem for p in SCHEMAS.glob("*.sql")))
@@ -166,7 +187,7 @@ def first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_database_of_the_first_release_on_postgresql(cluster: Any) -> None:
     url = postgresql_of_the_first_release(cluster)
-    with pytest.raises(SchemaVersionError, match=r"schema version 0001, .* uses 0009: stop"):
+    with pytest.raises(SchemaVersionError, match=r"schema version 0001, .* uses 0010: stop"):
         Store(url)
     database = Database(address(url), any_version=True)
     assert database.upgrade() == "0001"
@@ -258,7 +279,7 @@ def test_an_upgrade_is_done_in_full_or_not_at_all(
     ("change", "message"),
     [
         ("UPDATE alembic_version SET version_num = '9999'",
-         "has schema version 9999, .* uses 0009: install a newer autosched"),
+         "has schema version 9999, .* uses 0010: install a newer autosched"),
         ("DELETE FROM alembic_version", "has schema version none, .*: install a newer"),
     ],
 )  # fmt: skip
@@ -283,11 +304,11 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run("check", new) == (1, f"{new}: there is no such file; the first use makes it\n")
     assert not new.exists()
     assert run("check", old)[0] == 1
-    assert "schema version 0001, this autosched uses 0009" in run("check", old)[1]
-    assert "schema version 0001 -> 0009" in run("upgrade", old)[1]
+    assert "schema version 0001, this autosched uses 0010" in run("check", old)[1]
+    assert "schema version 0001 -> 0010" in run("upgrade", old)[1]
     assert run("check", old)[0] == 0
     assert "nothing to do" in run("upgrade", old)[1]
-    assert "schema version none -> 0009" in run("upgrade", new)[1]
+    assert "schema version none -> 0010" in run("upgrade", new)[1]
     notes = tmp_path / "notes.db"
     notes.write_text("not a database\n" * 100)
     status, text = run("upgrade", notes)
