@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import httpx
 
 from server.client.answers import ServiceError
@@ -35,3 +37,8 @@ def address_of(text: str) -> httpx.URL:
         raise ServiceError(f"the address of a service ends with its path; {_EXPECTED}, no ? or #")
     path = url.path.rstrip("/").removesuffix(API).rstrip("/")
     return url.copy_with(path=path or "/")
+
+
+def path_part(text: str) -> str:
+    """A text as one part of a path, which it can neither end nor leave."""
+    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")

@@ -23,7 +23,7 @@ import httpx
 
 from autosched.closing import Closing
 from server import schemas
-from server.client.address import address_of
+from server.client.address import address_of, path_part
 from server.client.answers import (
     Later,
     M,
@@ -135,7 +135,7 @@ class Client(Closing):
 
     def batch(self, batch_id: str) -> schemas.Batch:
         """One batch with its jobs."""
-        return self._model(schemas.Batch, "GET", f"/v1/batches/{batch_id}")
+        return self._model(schemas.Batch, "GET", f"/v1/batches/{path_part(batch_id)}")
 
     def jobs(
         self, state: str | None = None, workload_key: str | None = None, **filters: str | None
@@ -164,19 +164,19 @@ class Client(Closing):
 
     def job(self, job_id: str) -> schemas.Job:
         """One job."""
-        return self._model(schemas.Job, "GET", f"/v1/jobs/{job_id}")
+        return self._model(schemas.Job, "GET", f"/v1/jobs/{path_part(job_id)}")
 
     def tasks(self, job_id: str) -> schemas.JobTasks:
         """What is tuned together with a job: the tasks of its model with their weights."""
-        return self._model(schemas.JobTasks, "GET", f"/v1/jobs/{job_id}/tasks")
+        return self._model(schemas.JobTasks, "GET", f"/v1/jobs/{path_part(job_id)}/tasks")
 
     def cancel(self, job_id: str) -> schemas.Job:
         """The job, cancelled or about to be; one that has ended stays as it is."""
-        return self._model(schemas.Job, "POST", f"/v1/jobs/{job_id}/cancel")
+        return self._model(schemas.Job, "POST", f"/v1/jobs/{path_part(job_id)}/cancel")
 
     def pause(self, job_id: str) -> schemas.Job:
         """The job, paused or about to be; `resume` lets it go on."""
-        return self._model(schemas.Job, "POST", f"/v1/jobs/{job_id}/pause")
+        return self._model(schemas.Job, "POST", f"/v1/jobs/{path_part(job_id)}/pause")
 
     def cancel_many(self, ids: Sequence[str]) -> schemas.CancelReport:
         """Cancels many jobs, at most 500."""
@@ -189,12 +189,12 @@ class Client(Closing):
         """A new job like another one, with another seed (None: one more than that one's)."""
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         body = {"seed": seed, "priority": priority}
-        path = f"/v1/jobs/{job_id}/clone"
+        path = f"/v1/jobs/{path_part(job_id)}/clone"
         return self._model(schemas.Job, "POST", path, json=body, headers=headers)
 
     def delete(self, job_id: str) -> None:
         """Removes a job that has ended, with all that was measured in it."""
-        self._request("DELETE", f"/v1/jobs/{job_id}", repeatable=False)
+        self._request("DELETE", f"/v1/jobs/{path_part(job_id)}", repeatable=False)
 
     def resume(self, job_id: str, additional_trials: int = 0) -> schemas.Job:
         """A job that was paused or had ended, queued again with more trials.
@@ -203,19 +203,21 @@ class Client(Closing):
         """
         body = {"additional_trials": additional_trials}
         return self._model(
-            schemas.Job, "POST", f"/v1/jobs/{job_id}/resume", json=body, repeatable=False
+            schemas.Job, "POST", f"/v1/jobs/{path_part(job_id)}/resume", json=body, repeatable=False
         )
 
     def curve(self, job_id: str, points: int = 500) -> schemas.Curve:
         """How a job got faster, in at most `points` points."""
         return self._model(
-            schemas.Curve, "GET", f"/v1/jobs/{job_id}/curve", params={"points": points}
+            schemas.Curve, "GET", f"/v1/jobs/{path_part(job_id)}/curve", params={"points": points}
         )
 
     def events(self, job_id: str, after: int = 0, limit: int = 100) -> schemas.EventPage:
         """The events of a job that are there now, those after the id `after`."""
         params = {"after": after, "limit": limit}
-        return self._model(schemas.EventPage, "GET", f"/v1/jobs/{job_id}/events", params=params)
+        return self._model(
+            schemas.EventPage, "GET", f"/v1/jobs/{path_part(job_id)}/events", params=params
+        )
 
     def follow(self, job_id: str, after: int = 0) -> Iterator[schemas.Event]:
         """The events of a job after that of id `after`, as they happen, each once, to the job's
@@ -225,7 +227,7 @@ class Client(Closing):
         while True:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
             try:
-                with self._stream(f"/v1/jobs/{job_id}/events", headers) as response:
+                with self._stream(f"/v1/jobs/{path_part(job_id)}/events", headers) as response:
                     if response.status_code == 204:
                         return
                     check_stream(response)
@@ -330,7 +332,7 @@ class Client(Closing):
 
     def workload(self, key: str) -> schemas.WorkloadDetail:
         """One workload with its script."""
-        return self._model(schemas.WorkloadDetail, "GET", f"/v1/workloads/{key}")
+        return self._model(schemas.WorkloadDetail, "GET", f"/v1/workloads/{path_part(key)}")
 
     # Workers
 
@@ -371,16 +373,18 @@ class Client(Closing):
 
     def rotate_token(self, token_id: str, grace_seconds: float = 3600.0) -> schemas.MadeToken:
         """The token with a new secret, told this once; the old one is taken for the grace."""
-        path, body = f"/v1/tokens/{token_id}/rotate", {"grace_seconds": grace_seconds}
+        path, body = f"/v1/tokens/{path_part(token_id)}/rotate", {"grace_seconds": grace_seconds}
         return self._model(schemas.MadeToken, "POST", path, json=body, repeatable=False)
 
     def limit_token(self, token_id: str, **quota: float | None) -> schemas.Token:
         """The token with other quotas (`schemas.QuotaRequest`); those left out are lifted."""
-        return self._model(schemas.Token, "POST", f"/v1/tokens/{token_id}/limit", json=quota)
+        return self._model(
+            schemas.Token, "POST", f"/v1/tokens/{path_part(token_id)}/limit", json=quota
+        )
 
     def revoke_token(self, token_id: str) -> schemas.Token:
         """The token, invalid from now on."""
-        return self._model(schemas.Token, "POST", f"/v1/tokens/{token_id}/revoke")
+        return self._model(schemas.Token, "POST", f"/v1/tokens/{path_part(token_id)}/revoke")
 
     # Webhooks
 
@@ -396,7 +400,7 @@ class Client(Closing):
 
     def delete_webhook(self, webhook_id: str) -> None:
         """Removes a webhook, with what it was still to be told."""
-        self._request("DELETE", f"/v1/webhooks/{webhook_id}", repeatable=False)
+        self._request("DELETE", f"/v1/webhooks/{path_part(webhook_id)}", repeatable=False)
 
     # Asking
 

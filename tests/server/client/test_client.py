@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ from serving import serving
 import autosched as at
 from records import ImportReport
 from server.client import Client, RequestRefused, ServiceError, ServiceUnreachable
+from server.client.address import path_part
 from server.routes import exchange
 from server.settings import Settings
 
@@ -121,6 +123,14 @@ def test_what_is_refused_says_why(client: Client) -> None:
         client.submit("matmul", (4, 5, 6), trials=0)
     with pytest.raises(ServiceError, match="the name of an operator, a script, or a model"):
         client.submit()
+
+
+@pytest.mark.parametrize("text", ["../records", "..", ".", "a/b", "a?b=c", "a#b", "a%2Fb", "é b"])
+def test_an_id_is_one_part_of_a_path(text: str) -> None:
+    url = httpx.URL("http://host").join(f"/v1/jobs/{path_part(text)}/tasks")
+    before, found, after = url.raw_path.decode().rsplit("/", 2)
+    assert (before, unquote(found), after) == ("/v1/jobs", text, "tasks")
+    assert (url.query, url.fragment) == (b"", "")
 
 
 # A server that fails
