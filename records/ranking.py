@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from records.errors import NoRecord, RecordError
-from records.types import BASELINE, LOCAL, OK, Record
+from records.types import BASELINE, LOCAL, OK, Record, quoted_text
 
 
 class Standing(IntEnum):
@@ -120,7 +120,7 @@ def no_record(workload_key: str, scope: Scope, tally: Tally, scopes: Sequence[Sc
     if set_aside := tally.statuses[OK] - tally.imported:
         lines.append(f"{set_aside} ok, but set aside by the caller")
     if tally.first_error is not None:
-        lines.append(f"first error: {tally.first_error}")
+        lines.append(f"first error: {quoted_text(tally.first_error)}")
     return NoRecord("\n".join(lines))
 
 

@@ -393,6 +393,16 @@ def error_text(text: str) -> str:
     return storable_text(shortened(text, ERROR_LENGTH))
 
 
+def quoted_text(text: str) -> str:
+    """A text of others inside lines of ours: what would steer a terminal stands as an escape, and
+    lines after the first are indented, so that none passes for one of ours."""
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    return "\n  ".join(
+        "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
+        for line in lines
+    )
+
+
 def storable_text(text: str) -> str:
     """`text` with what no database stores (NUL, lone surrogates) written as escapes."""
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import at_least, filled, parse_value, plain, positive_seconds, task_of
+from autosched.cli.common import at_least, filled, parse_value, positive_seconds, task_of
 from autosched.cli.model import add_shape, refuse_model_options
 from autosched.cli.service import DEFAULT_SERVER, SERVER, TOKEN, add_server, client_of
 from autosched.cli.status import FAILED, INTERRUPTED
+from autosched.cli.text import plain
 from autosched.errors import AutoschedError
 from autosched.tuning.report.progress import format_seconds
 

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from autosched.cli.parser import Parser, leaf
 from autosched.cli.status import FAILED, INTERRUPTED, MISUSED, PIPE_CLOSED
+from autosched.cli.text import plain
 from autosched.errors import AutoschedError, MissingPackage
 from autosched.extras import EXTRA_OF, missing
 
@@ -55,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _main(arguments)
+    except SystemExit:  # argparse has printed help, the version or what is wrong
+        if status := _flush(arguments[:1]):
+            return status
+        raise
+    except OSError as e:  # what argparse prints
+        return _unwritten(arguments[:1], e)
     except ModuleNotFoundError as e:
         package = (e.name or "").partition(".")[0]
         if package not in EXTRA_OF:
@@ -68,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(arguments: list[str], error: Exception) -> int:
-    print(" ".join(["autosched", *arguments[:1]]) + f": {error}", file=sys.stderr)
+    # An error may quote what others wrote: a record's, a compiler's, a service's.
+    print(plain(" ".join(["autosched", *arguments[:1]]) + f": {error}"), file=sys.stderr)
     return FAILED
 
 
@@ -131,12 +139,24 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         status: int = import_module(COMMANDS[options.command][0]).run(options)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`). Python flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return _flush([options.command]) or status
+    except BrokenPipeError as e:
+        return _unwritten([options.command], e)
     except (AutoschedError, RecordError, OSError) as e:
-        print(f"autosched {options.command}: {e}", file=sys.stderr)
-        return FAILED
+        return _failed([options.command], e)
+
+
+def _flush(command: list[str]) -> int:
+    """Write what was printed; returns the exit status where that fails, else 0."""
+    try:
+        sys.stdout.flush()
+    except OSError as e:
+        return _unwritten(command, e)
+    return 0
+
+
+def _unwritten(command: list[str], error: OSError) -> int:
+    """Let go of output that cannot be written: Python would try once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Whoever read our output may have gone (`| head`).
+    return PIPE_CLOSED if isinstance(error, BrokenPipeError) else _failed(command, error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _CHOICE = re.compile(r"invalid choice: '(?P<found>[^']*)' \(choose from (?P<known>.*)\)$")
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<found>.*)$")
@@ -18,6 +19,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print usage and message and exit."""
         super().error(f"{message}{self._suggestion(message)}")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse's own keeps quiet about a help that cannot be written."""
+        if message and file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
 
     def _suggestion(self, message: str) -> str:
         if choice := _CHOICE.search(message):

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import DEFAULT_DB, filled, plain
+from autosched.cli.common import DEFAULT_DB, filled
+from autosched.cli.text import plain
 from autosched.errors import AutoschedError
 from records import RecordSource, open_records
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import FORMS, filled, plain, task_of
+from autosched.cli.common import FORMS, filled, task_of
 from autosched.cli.model import add_model_options, is_model, refuse_model_options
 from autosched.cli.service import add_source, open_source
 from autosched.cli.show_model import MODEL_FORMS, show_model
@@ -17,6 +17,7 @@ from autosched.tuning.report.progress import format_seconds
 from autosched.tuning.report.text import program_text
 from autosched.tuning.stored import stored_task, title_of
 from records import Record, Workload
+from records.types import quoted_text
 
 if TYPE_CHECKING:
     from autosched.tuning import SearchTask
@@ -129,7 +130,7 @@ def describe(record: Record, workload: Workload) -> str:
         if record.remeasured_seconds is not None and record.seconds is not None:
             time += f" (measured again; in its trial {format_seconds(record.seconds)})"
     place = "baseline" if record.round < 0 else f"trial, round {record.round}, slot {record.slot}"
-    lines = [
+    rows = [
         f"record     {record.id}: {place}, of job {record.job_id}",
         f"workload   {title_of(workload)}, key {record.workload_key}",
         f"status     {record.status}",
@@ -140,5 +141,5 @@ def describe(record: Record, workload: Workload) -> str:
         f"decisions  {', '.join(f'{k}={v}' for k, v in record.decisions.items()) or 'none'}",
     ]
     if record.error:
-        lines.append(f"error      {record.error}")
-    return plain("\n".join(lines))
+        rows.append(f"error      {record.error}")
+    return "\n".join(map(quoted_text, rows))

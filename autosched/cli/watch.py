@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autosched.cli.common import plain
 from autosched.cli.status import FAILED
+from autosched.cli.text import plain
 from autosched.tuning.report.progress import format_seconds
 from autosched.tuning.report.rounds_table import RoundsTable
 

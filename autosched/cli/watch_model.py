@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import plain
 from autosched.cli.status import FAILED
+from autosched.cli.text import plain
 from autosched.tuning.report.progress import format_seconds
 from autosched.tuning.report.table import as_text
 

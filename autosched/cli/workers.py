@@ -6,8 +6,9 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from autosched.cli.common import filled, plain
+from autosched.cli.common import filled
 from autosched.cli.service import add_server, client_of
+from autosched.cli.text import plain
 
 if TYPE_CHECKING:
     from server.schemas import Worker

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runner import COMMAND, WORKLOAD, Cli, Tuned
 
+from autosched.cli.main import main
+
 FAR = "/nowhere/at/all"
 TUNE = ("tune", *WORKLOAD)
 
@@ -195,3 +197,18 @@ def test_a_stream_closed_from_the_start(closed: str, tmp_path: Path) -> None:
         ["sh", "-c", command, "sh", *tune], capture_output=True, text=True, timeout=250, check=False
     )
     assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("tune", "--help"), ("--version",)])
+def test_output_that_cannot_be_written_is_a_failure(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_an_error_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["best", "matmul", "4", "4", "4", "--db", "/no\x1b[2J/a.db"]) == 1
+    assert "/no\\x1b[2J/a.db" in capsys.readouterr().err

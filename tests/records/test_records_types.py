@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import FrozenInstanceError, fields, replace
 from datetime import datetime
 
 import pytest
-from records_factory import baseline, failure, trial
+from records_factory import DEVICE, KEY, TARGET, WORKLOAD, baseline, failure, trial
 
+from autosched.cli.show import describe
+from autosched.tuning.run.finalists import why_nothing
 from records import Job, Measurement, Record, RecordError, Workload
+from records.ranking import Tally, no_record
 from records.sql.schema import JobRow, MeasurementRow, RecordRow, TraceRow, WorkloadRow
-from records.types import storable_text
+from records.types import quoted_text, storable_text
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,22 @@ def test_values_bear_the_names_of_the_columns(value, row, not_columns, only_colu
 
 def test_a_trace_has_its_dialect():
     assert {c.name for c in TraceRow.__table__.columns} == {"id", "hash", "dialect", "data"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("it broke", "it broke"),
+        ("\x1b[2J\x9b1m\u202ea\r", "\\x1b[2J\\x9b1m\\u202ea\\r"),
+        ("a\nstatus     ok\r\n", "a\n  status     ok"),
+    ],
+)
+def test_text_of_others_neither_steers_a_terminal_nor_passes_for_ours(
+    text: str, shown: str
+) -> None:
+    assert quoted_text(text) == shown
+    record = trial(0, None, status="build_error", error=text)
+    assert f"error      {shown}" in describe(record, WORKLOAD)
+    assert why_nothing("matmul", [record]).endswith(f"\nfirst error: {shown}")
+    tally = Tally(Counter(build_error=1), first_error=text)
+    assert str(no_record(KEY, (TARGET, DEVICE), tally, [])).endswith(f"\nfirst error: {shown}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autosched.errors import TuningError
 from measure.status import Status
 from records import OK, TRIAL, Record
+from records.types import quoted_text
 
 if TYPE_CHECKING:
     from autosched.schedule import Trace
@@ -82,5 +83,6 @@ def why_nothing(title: str, records: Iterable[Record]) -> str:
     first = next((r.error for r in trials if r.error), "none recorded")
     what = "candidate" if candidates else "baseline"
     return (
-        f"no {what} of {title} gave a right result in {len(trials)}: {counts}\nfirst error: {first}"
+        f"no {what} of {title} gave a right result in {len(trials)}: {counts}\n"
+        f"first error: {quoted_text(first)}"
     )
