@@ -59,10 +59,8 @@ def func_of(text: str) -> PrimFunc:
     return func
 
 
-@pytest.mark.parametrize(("rows", "inner"), [(32, 1), (24, 1), (56, 2)])
-def test_passes_ask_for_the_whole_next_panel(
-    rows: int, inner: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def asked_for(func: PrimFunc, monkeypatch: pytest.MonkeyPatch) -> prefetch.Prefetch:
+    """What the code of a product asks for first, which is of its weights."""
     asked: list[prefetch.Prefetch] = []
     write = prefetch.Prefetch.write
 
@@ -71,10 +69,30 @@ def test_passes_ask_for_the_whole_next_panel(
         write(self, points)
 
     monkeypatch.setattr(prefetch.Prefetch, "write", noted)
-    func = func_of(product(rows, 128, 4, inner))
     assert "call void @llvm.prefetch.p0" in generate_ir(func, TARGET).ir
-    one = asked[0]
-    assert one.buffer.name == "B"
+    assert asked[0].buffer.name == "B"
+    return asked[0]
+
+
+def test_what_is_read_once_is_asked_for_a_stretch_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each iteration asks for as many lines as it reads, as far ahead as the ones before."""
+    func = func_of(product(8, 1024, 4))
+    one = asked_for(func, monkeypatch)
+    (site,) = sites(lower(func))
+    loops = {x.var.name: x.var for x in site.loops}
+    start = dict.fromkeys(loops.values(), 0)
+    for panel, step in ((0, 0), (0, 1), (2, 7)):
+        env = start | {loops["j0"]: panel, loops["k1"]: step}
+        assert int(one.offset.evaluate(env)) == prefetch.AHEAD + (panel * 1024 + step) * 128
+    assert one.lines * prefetch.LINE == 128
+
+
+@pytest.mark.parametrize(("rows", "inner"), [(32, 1), (24, 1), (56, 2)])
+def test_passes_ask_for_the_whole_next_panel(
+    rows: int, inner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    func = func_of(product(rows, 128, 4, inner))
+    one = asked_for(func, monkeypatch)
     (site,) = sites(lower(func))
     loops = {x.var: range(int(x.extent)) for x in site.loops}
     used = [v for v in loops if one.offset.uses([v]) and v.name != "j0"]
@@ -92,7 +110,7 @@ def test_passes_ask_for_the_whole_next_panel(
 @pytest.mark.parametrize(
     "text",
     [
-        product(8, 128, 4),  # one pass
+        product(8, 128, 4),  # one pass over 64 KB
         product(32, 128, 4, inner=2, blocks=2),  # a group's panels are not read as they lie
         product(32, 16, 4),  # a panel of 2 KB
         product(32, 1024, 8, inner=8),  # more than a quarter of the second cache

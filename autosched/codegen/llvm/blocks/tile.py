@@ -85,9 +85,8 @@ class TileWriter:
             self.tensor.enter()
         first = self.points.at_start()
         places = list(self._places())
-        if len(places) >= CHAINS:
-            site, cache = f.blocks[id(self.block)], f.target.l2_bytes
-            self.prefetches = find_prefetches(self.tile, site, self.points, cache)
+        site, busy = f.blocks[id(self.block)], len(places) >= CHAINS
+        self.prefetches = find_prefetches(self.tile, site, self.points, f.target, busy)
         partial = self._partials(len(places))
         for key, lanes in places:
             self._go_to(key, lanes)
