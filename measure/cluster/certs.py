@@ -29,7 +29,8 @@ def make_certs(folder: Path, days: int = 825) -> list[Path]:
     """Write `ca.pem`, `ca-key.pem` and, for each role, `ROLE.pem` and `ROLE-key.pem`.
 
     Keys are readable by this user only. Clients get certificates that no server may use. Returns
-    the files. Raises MeasureError if one is there already, before anything is written.
+    the files. Raises MeasureError if one is there already, before anything is written, and if one
+    cannot be written: then none is kept.
     """
     names = [CA, "ca-key.pem", *(f"{r}{end}" for r in ROLES for end in (".pem", "-key.pem"))]
     there = [str(folder / name) for name in names if os.path.lexists(folder / name)]
@@ -51,9 +52,18 @@ def make_certs(folder: Path, days: int = 825) -> list[Path]:
             _certificate(f"autosched {role}", key, (ca, ca_key), days, uses)
         )
         files[f"{role}-key.pem"] = _key_pem(key)
+    made: list[Path] = []
     for name, data in files.items():
-        _write(folder / name, data, 0o600 if name.endswith("-key.pem") else 0o644)
-    return [folder / name for name in names]
+        try:
+            _write(folder / name, data, 0o600 if name.endswith("-key.pem") else 0o644)
+        except OSError as e:
+            for path in made:  # a part of them would pass for all
+                path.unlink(missing_ok=True)
+            raise MeasureError(
+                f"cannot write {folder / name}: {e.strerror}; none of the files was kept"
+            ) from e
+        made.append(folder / name)
+    return made
 
 
 def check_certificate(path: Path, authority: Path) -> None:
@@ -175,6 +185,10 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _write(path: Path, data: bytes, mode: int) -> None:
     """A new file with these rights from the start."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, mode)
-        file.write(data)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(data)
+    except OSError:
+        path.unlink()
+        raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import stat
 import subprocess
@@ -46,6 +48,26 @@ def test_cluster_keys_are_private_and_nothing_is_overwritten(certs: Path) -> Non
     assert done.returncode == 1
     assert "would be overwritten" in done.stderr
     assert before == {p.name: p.read_bytes() for p in certs.iterdir()}
+
+
+@pytest.mark.parametrize("left", [0, 3, 7])
+def test_cluster_certificates_are_all_made_or_none(
+    left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that is full after some files: a part of them would be taken for all."""
+    rooms = iter([True] * left + [False])
+
+    def write(path: Path, data: bytes, mode: int) -> None:
+        if not next(rooms):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        path.write_bytes(data)
+
+    monkeypatch.setattr(certs_module, "_write", write)
+    with pytest.raises(MeasureError, match=rf"cannot write {tmp_path}/\S+\.pem: No space left"):
+        make_certs(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    make_certs(tmp_path)
 
 
 def test_cluster_keys_that_others_may_read_are_refused(certs: Path, tmp_path: Path) -> None:
