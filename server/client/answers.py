@@ -6,6 +6,7 @@ import html
 import json
 import random
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -179,6 +180,13 @@ def sse(lines: Iterable[str]) -> Iterator[schemas.Event]:
                 yield schemas.Event.model_validate(json.loads(text))
             except ValueError as e:
                 raise ServiceError(f"not an event of a job: {_printable(text[:_GIST])}") from e
+
+
+def is_untrusted(error: BaseException | None) -> bool:
+    """Whether a connection failed by the server's certificate, as it would again."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def reason(error: httpx.RequestError) -> str:

@@ -32,6 +32,7 @@ from server.client.answers import (
     ServiceUnreachable,
     check_stream,
     checked,
+    is_untrusted,
     raise_for,
     reason,
     sse,
@@ -439,6 +440,8 @@ class Client(Closing):
                         f"the connection to {self.url} was lost, and nobody knows whether the "
                         f"request arrived ({reason(e)}); look at the job before asking again"
                     ) from e
+                if is_untrusted(e):
+                    raise ServiceUnreachable(f"{self.url} cannot be trusted: {reason(e)}") from e
                 retry.pause(f"{self.url} does not answer: {reason(e)}", e)
             except Later as e:
                 retry.pause(str(e), e)

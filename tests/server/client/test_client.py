@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,9 +21,11 @@ import pytest
 from serving import serving
 
 import autosched as at
+from measure.cluster.certs import make_certs
 from records import ImportReport
 from server.client import Client, RequestRefused, ServiceError, ServiceUnreachable
 from server.client.address import path_part
+from server.client.answers import Retry
 from server.routes import exchange
 from server.settings import Settings
 
@@ -220,6 +226,28 @@ def test_patience_ends() -> None:
         pytest.raises(ServiceUnreachable, match=r"does not answer: .*is the server running"),
     ):
         client.job("x")
+
+
+def test_a_certificate_of_nobody_known_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_certs(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "scheduler.pem", tmp_path / "scheduler-key.pem")
+    monkeypatch.setattr(Retry, "pause", lambda *_: pytest.fail("it waits"))
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def shake_hands() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as accepted:
+                context.wrap_socket(accepted, server_side=True).close()
+
+        pool.submit(shake_hands)
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            Client(url, patience=60) as client,
+            pytest.raises(ServiceUnreachable, match=r"cannot be trusted: .*CERTIFICATE_VERIFY"),
+        ):
+            client.submit("matmul", (4, 5, 6))
 
 
 def test_who_waits_is_told_why_once(monkeypatch: pytest.MonkeyPatch) -> None:
