@@ -84,6 +84,8 @@ def number(name: str, value: Any, error: type[AutoschedError]) -> float:
 def path_text(name: str, value: object, error: type[AutoschedError]) -> str:
     """The text of a path. Raises `error` for what no text file can name."""
     found = os.fspath(value) if isinstance(value, (str, PurePath, os.PathLike)) else None
+    if isinstance(found, str) and found and "\0" not in found and not _encodes(found):
+        raise error(f"{name} is {shown(value)}; file names that are not UTF-8 are not supported")
     if not isinstance(found, str) or not found or not _encodes(found):
         raise error(f"{name} is {shown(value)}; expected the path of a file, as text or a Path")
     return found

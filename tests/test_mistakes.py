@@ -10,7 +10,8 @@ import pytest
 
 import autosched as at
 from autosched import te
-from autosched.errors import ArgumentError, ScheduleError, TensorExprError
+from autosched.checks import path_text
+from autosched.errors import ArgumentError, ScheduleError, TensorExprError, TuningError
 from autosched.tir.nodes import PrimFunc
 
 wrong: Any = at
@@ -181,3 +182,9 @@ def test_buffers_are_given_by_name_where_they_are_numbered() -> None:
         with pytest.raises(ScheduleError, match="the block writes C_local; expected one of these"):
             sch.set_scope(c, "nothing", "local")
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["a\udcff.onnx"])
+def test_a_file_name_that_is_not_utf8_is_told_as_such(name: str) -> None:
+    with pytest.raises(TuningError, match="file names that are not UTF-8 are not supported"):
+        path_text("the model", name, TuningError)
