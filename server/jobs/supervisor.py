@@ -292,8 +292,12 @@ class Supervisor:
         if status not in (DONE, UNAVAILABLE):
             how = f"signal {-status}" if status < 0 else f"status {status}"
             words = words.replace(self.queue.store_name, "the store")
-            error = f"the job's process ended by {how}" + (f":\n{words}" if words else "")
-            _log.error("job %s: %s", assignment.job_id, error, extra={"job_id": assignment.job_id})
+            error = f"the job's process ended by {how}"
+            _log.error(
+                "job %s: %s:\n%s", assignment.job_id, error, words,
+                extra={"job_id": assignment.job_id},
+            )  # fmt: skip
+            error = error_of(error, words)
             for lease in assignment.leases:
                 with contextlib.suppress(LeaseLost):  # it had come to its end before
                     self._settle(lease, status, error)
@@ -343,3 +347,11 @@ class Supervisor:
                 )
         running.close()
         del self._running[running.assignment.lease]
+
+
+def error_of(what: str, words: str) -> str:
+    """The error of a job whose process wrote `words`. Of a traceback, which the log has, the end
+    alone tells a client what happened."""
+    if "Traceback (most recent call last)" in words:
+        return f"{what}: {words.splitlines()[-1]}"
+    return what + (f":\n{words}" if words else "")

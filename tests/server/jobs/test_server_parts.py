@@ -23,7 +23,7 @@ from server.jobs.assignment import Assignment
 from server.jobs.heartbeat import Heartbeat
 from server.jobs.lease_writer import LeaseWriter
 from server.jobs.shutdown import UNAVAILABLE, Exit, Why
-from server.jobs.supervisor import Running, Supervisor
+from server.jobs.supervisor import Running, Supervisor, error_of
 from server.pools.workers import Workers
 from server.routes.jobs import thinned
 from server.settings import Settings
@@ -280,3 +280,15 @@ def test_a_runner_that_finds_no_database_leaves_its_job_to_others(
     finally:
         running.kill()
         running.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("", "it ended"),
+        ("Fatal Python error: Aborted\nmore", "it ended:\nFatal Python error: Aborted\nmore"),
+        ("Traceback (most recent call last):\n  File x\nKeyError: 'a'", "it ended: KeyError: 'a'"),
+    ],
+)
+def test_an_error_of_a_job_has_no_traceback(words: str, error: str) -> None:
+    assert error_of("it ended", words) == error
