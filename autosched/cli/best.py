@@ -12,12 +12,13 @@ from autosched.cli.service import add_source, open_source
 from autosched.cli.show import describe, record_json
 from autosched.tuning.best import best_compatible, best_schedule
 from autosched.tuning.report.text import program_text
+from autosched.tuning.stored import title_of
 from records import NoRecord
 
 if TYPE_CHECKING:
     from autosched.schedule import Schedule
     from autosched.tuning import SearchTask
-    from records import Record
+    from records import Record, RecordSource
 
 _EPILOG = """\
 examples:
@@ -87,4 +88,24 @@ def _find(task: SearchTask, options: argparse.Namespace) -> tuple[Schedule, Reco
     with open_source(options) as source:
         if options.compatible:
             return best_compatible(func, source, key, target)
-        return best_schedule(func, source, key, str(target), options.device)
+        try:
+            return best_schedule(func, source, key, str(target), options.device)
+        except NoRecord as e:
+            if options.server is None and (others := _of_that_title(task, source)):
+                raise NoRecord(f"{e}\n{others}") from e
+            raise
+
+
+def _of_that_title(task: SearchTask, source: RecordSource) -> str:
+    """What to know of records of the same function and arguments that have another key."""
+    if source.devices(task.workload_key):
+        return ""
+    keys = [w.key for w in source.workloads() if title_of(w) == task.title]
+    recorded = [key for key in keys if source.devices(key)]
+    if not recorded:
+        return ""
+    return (
+        f"there are records of {task.title} under another key, {', '.join(recorded)}: of another "
+        "--layout-rewrite, or of the program as an older version made it, for which tune anew "
+        "(`autosched records export - --workload-key KEY` shows them)"
+    )

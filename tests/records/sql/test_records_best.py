@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from records_factory import DEVICE, JOB, KEY, TARGET, WORKLOAD, baseline, failure, trial, with_job
 
+from autosched.cli.main import main
 from records import JsonlWriter, Measurement, NoRecord, RecordError, RecordReader, Store
 
 CUDA = {"target": "cuda -arch=sm_90", "device": "h200"}
@@ -226,3 +230,18 @@ def test_the_read_side_is_the_same(holding):
     with pytest.raises(NoRecord, match="no record"):
         source.get(999)
     assert source.get(ids[1]).error == "it broke"
+
+
+def test_records_of_the_title_under_another_key_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An older version made another program of the same function, which had another key."""
+    path = tmp_path / "a.db"
+    with Store(path) as store:
+        store.put_workload(replace(WORKLOAD, key="old"))
+        store.create_job("old", TARGET, seed=0, trials_requested=1, job_id=JOB)
+        store.add_records([replace(trial(0), workload_key="old")])
+    assert main(["best", "matmul", "8", "8", "8", "--db", str(path)]) == 1
+    assert "records of matmul(8, 8, 8) under another key, old: " in capsys.readouterr().err
+    assert main(["best", "matmul", "8", "8", "9", "--db", str(path)]) == 1
+    assert "under another key" not in capsys.readouterr().err
