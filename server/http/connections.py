@@ -226,9 +226,17 @@ class Connection(HttpToolsProtocol):
         if reserved and (self.url.partition(b"?")[0] not in HEALTH or self.cycle is not None):
             self._wrong = self._no_place()
             raise OverflowError(self.visit.why)
+        if not self.url.startswith(b"/") and b"://" in self.url:
+            self._name_host()
         super().on_headers_complete()
         if reserved:
             self.cycle.keep_alive = False
+
+    def _name_host(self) -> None:
+        """A target that is a whole URL names the host, and not the header (RFC 9112, 3.2.2)."""
+        authority = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
+        # In place: the request has this list.
+        self.headers[:] = [(n, authority if n == b"host" else v) for n, v in self.headers]
 
     def on_body(self, body: bytes) -> None:
         self._unseen = 0
