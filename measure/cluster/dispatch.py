@@ -190,6 +190,12 @@ class Dispatcher:
         if flight is not None and flight.check:
             self.registry.passed(flight.name, hello, now)
 
+    def foreign(self, batch: int, why: str, now: float) -> None:
+        """A canary was answered by a worker that this pool cannot use."""
+        flight = self._flights.get(batch)
+        if flight is not None and flight.check:
+            self.registry.foreign(flight.name, why, now)
+
     def ended(self, batch: int, error: str | None, now: float) -> None:
         """The transport says that a batch is over, with an error if it went wrong."""
         self._given_up.pop(batch, None)

@@ -17,7 +17,15 @@ from measure.cluster.dispatch import Dispatcher
 from measure.cluster.orders import Check, Outcome, Send, Stop
 from measure.cluster.registry import DeviceStatus, Registry
 from measure.cluster.transport import Disconnected, Ended, Event, Listing, Transport
-from measure.cluster.wire import JsonDict, WireError, decode_hello, is_count, is_list, shortened
+from measure.cluster.wire import (
+    JsonDict,
+    OtherProtocol,
+    WireError,
+    decode_hello,
+    is_count,
+    is_list,
+    shortened,
+)
 
 LOOK_SECONDS = 0.1
 """How soon a cancellation is noticed."""
@@ -235,6 +243,9 @@ class Driver:
                 answers = [(item, decode(item, raw)) for item, raw in answers]
             faults = [(item, shortened(str(why))) for item, why in _pairs(unfit)]
             met = None if hello is None else decode_hello(hello)
+        except OtherProtocol as e:
+            dispatcher.foreign(batch, str(e), now)
+            return
         except WireError as e:
             dispatcher.garbage(batch, str(e), now)
             return

@@ -116,12 +116,15 @@ class ClusterPool(Closing):
     def device(self) -> Device:
         """The kind of device that is measured on; waits for the first one.
 
-        Raises MeasureError if none is ready in time, or if several kinds are.
+        Raises MeasureError if none is ready in time (at once if those that are there cannot be
+        used), or if several kinds are.
         """
         if self._device is None:
             end = time.monotonic() + self._wait_seconds
             while not self._registry.workforce and time.monotonic() < end:
                 self._driver.step(LOOK_SECONDS)
+                if self._registry.hopeless:
+                    break
             settled = time.monotonic() + SETTLE_SECONDS
             while self._registry.settling and time.monotonic() < settled:
                 self._driver.step(LOOK_SECONDS)

@@ -229,6 +229,25 @@ class Registry:
         device.strikes = device.rests = 0
         device.rest_until = 0.0
 
+    def foreign(self, name: str, why: str, now: float) -> None:
+        """The device's worker cannot be used by this pool."""
+        device = self._all[name]
+        device.why, device.last_seen = why, now
+        self._move(device, State.FOREIGN)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether all devices of the kind that is wanted are of workers that cannot be used until
+        they are started anew."""
+        own = [
+            d
+            for d in self._all.values()
+            if d.state is not State.GONE
+            and self.label in (None, d.label)
+            and (not d.fingerprint or self.fingerprint in (None, d.fingerprint))
+        ]
+        return bool(own) and all(d.state is State.FOREIGN for d in own)
+
     def fault(self, name: str, why: str, now: float) -> None:
         """Something went wrong that was not a candidate's doing."""
         device = self._all[name]

@@ -36,6 +36,10 @@ class WireError(MeasureError):
     """An answer that is not as agreed: the worker that gave it is not to be believed."""
 
 
+class OtherProtocol(WireError):
+    """A worker of another version, which stays one until it is started again."""
+
+
 def encode_result(result: MeasureResult) -> JsonDict:
     """A result as JSON values; errors longer than LONGEST_ERROR lose their middle."""
     timing = None if result.timing is None else _encoded(result.timing, _TIMING)
@@ -169,7 +173,7 @@ def decode_hello(raw: Any) -> Hello:
     """What `encode_hello` made. Raises WireError."""
     spoken = raw.get("protocol") if isinstance(raw, dict) else None
     if spoken != PROTOCOL:
-        raise WireError(
+        raise OtherProtocol(
             f"the worker speaks protocol {repr(spoken)[:80]}, this pool {PROTOCOL}; "
             "run the same version of autosched on both sides"
         )

@@ -296,3 +296,19 @@ def test_driver_asks_large_pools_for_fewer_messages() -> None:
                 time.sleep(0.01)
             pool.measure(job, candidates(FUNC, 1))
     assert asked == [0.5, 1.4]
+
+
+def test_driver_pool_of_workers_of_another_version_does_not_wait() -> None:
+    """Nothing but another worker would help, and who waits would be told nothing."""
+    played = Played()
+
+    def send(batch: int, address: str, label: str, request: JsonDict) -> None:
+        played.say(batch, {"hello": encode_hello(HELLO) | {"protocol": 1}})
+        played.events.put(Ended(batch, None))
+
+    played.send = send  # type: ignore[method-assign]
+    with (
+        pool_of(played, wait_seconds=1000.0) as pool,
+        pytest.raises(MeasureError, match=r"no device is ready(.|\n)*speaks protocol 1"),
+    ):
+        pool.open_job(FUNC)
