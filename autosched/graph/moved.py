@@ -16,30 +16,24 @@ from autosched.graph.types import TensorType
 
 
 def with_few_axes(function: Function) -> Function:
-    """A function of one operand that transposes, slices and reshapes without axes of one element;
-    a single transposition with those axes as one that stay beside each other. Others, and those
-    whose values have a layout, are as they were."""
+    """A function that transposes, slices, reshapes and scatters slices, without axes of one
+    element; a single transposition with those axes as one that stay beside each other. Others, and
+    those whose values have a layout, are as they were."""
     types = [v.type for v in function.params]
     types += [v.type for b in function.body.bindings for v in b.vars]
-    if len(function.params) != 1 or len(function.body.results) != 1:
+    if len(function.body.results) != 1 or not function.body.bindings:
         return function
     if not all(isinstance(t, TensorType) and t.is_static and not t.layout for t in types):
         return function
-    (given,) = function.params
-    made = _single(function) or _each(function)
-    if made is None:
-        return function
-    param, bindings = made
-    result = bindings[-1].vars[0] if function.body.results[0] is not given else param
-    return Function(function.name, (param,), Body(tuple(bindings), (result,)), function.attrs)
+    return _single(function) or _each(function) or function
 
 
-def _single(function: Function) -> tuple[Var, list[Binding]] | None:
+def _single(function: Function) -> Function | None:
     """The one transposition that a function is, with few axes."""
     if len(function.body.bindings) != 1:
         return None
     (b,) = function.body.bindings
-    value, (given,) = b.value, function.params
+    value, given = b.value, function.params[0]
     if not isinstance(value, Call) or value.callee != "Transpose":
         return None
     shape = _shape(given)
@@ -53,43 +47,79 @@ def _single(function: Function) -> tuple[Var, list[Binding]] | None:
             groups.append([d])
     order = sorted(groups)
     param = _var(given, [prod(shape[d] for d in g) for g in order])
-    sizes = [prod(shape[d] for d in g) for g in groups]
+    result = _var(b.vars[0], [prod(shape[d] for d in g) for g in groups])
     turned = Call("Transpose", (param,), (("perm", tuple(order.index(g) for g in groups)),))
-    return param, [Binding((_var(b.vars[0], sizes),), turned)]
+    body = Body((Binding((result,), turned),), (result,))
+    return Function(function.name, (param,), body, function.attrs)
 
 
-def _each(function: Function) -> tuple[Var, list[Binding]] | None:
-    """Each operator of a function without axes of one element."""
-    (given,) = function.params
-    known: dict[int, Var] = {id(given): _var(given, _long(_shape(given)))}
+def _each(function: Function) -> Function | None:
+    """Each operator of a function without axes of one element; None where one is another."""
+    calls = [b.value for b in function.body.bindings]
+    indices = {id(c.args[1]) for c in calls if isinstance(c, Call) and c.callee == "ScatterND"}
+    params = [p if id(p) in indices else _var(p, _long(_shape(p))) for p in function.params]
+    known = {id(p): made for p, made in zip(function.params, params, strict=True)}
     bindings: list[Binding] = []
     for b in function.body.bindings:
         value, v = b.value, b.vars[0]
-        if not isinstance(value, Call) or len(b.vars) != 1:
+        if not isinstance(value, Call) or len(b.vars) != 1 or id(v) in indices:
             return None
-        x = value.args[0] if value.args else None
-        if not isinstance(x, Var) or any(a is not None for a in value.args[1:]):
+        args = [x for x in value.args if isinstance(x, Var)]
+        if not args or len(args) != len(value.args) or id(args[0]) in indices:
             return None
-        arg, before, after = known[id(x)], _shape(x), _shape(v)
-        made = known[id(v)] = _var(v, _long(after))
-        if value.callee in RESHAPES:
-            bindings.append(Binding((made,), _reshaped(arg, made)))
-            continue
-        place = {d: n for n, d in enumerate(d for d in range(len(before)) if before[d] != 1)}
-        if value.callee == "Transpose":
-            perm = value.attr("perm", range(len(before))[::-1])
-            turned = (("perm", tuple(place[d] for d in perm if d in place)),)
-            bindings.append(Binding((made,), Call("Transpose", (arg,), turned)))
-        elif value.callee == "Slice" and value.attr("axes") is not None:
-            sliced = _var(v, [after[d] for d in place])
-            cut = [n for n, d in enumerate(value.attr("axes")) if d % len(before) in place]
-            attrs = {k: tuple(a[n] for n in cut) for k, a in value.attrs if a is not None}
-            attrs["axes"] = tuple(place[d % len(before)] for d in attrs["axes"])
-            bindings.append(Binding((sliced,), Call("Slice", (arg,), tuple(attrs.items()))))
-            bindings.append(Binding((made,), _reshaped(sliced, made)))
+        made = known[id(v)] = _var(v, _long(_shape(v)))
+        if len(args) == 1:
+            found = _moved(value, known[id(args[0])], _shape(args[0]), v, made)
         else:
+            found = _scattered(value, args, known, v, made)
+        if found is None:
             return None
-    return known[id(given)], bindings
+        bindings += found
+    (result,) = function.body.results
+    body = Body(tuple(bindings), (known[id(result)],))
+    return Function(function.name, tuple(params), body, function.attrs)
+
+
+def _moved(value: Call, arg: Var, before: list[int], v: Var, made: Var) -> list[Binding] | None:
+    """A move of `arg`, which had the shape `before`, to `made`, which was `v`."""
+    place = {d: n for n, d in enumerate(d for d in range(len(before)) if before[d] != 1)}
+    if value.callee in RESHAPES:
+        return [_reshaped(arg, made)]
+    if value.callee == "Transpose":
+        perm = value.attr("perm", range(len(before))[::-1])
+        turned = (("perm", tuple(place[d] for d in perm if d in place)),)
+        return [Binding((made,), Call("Transpose", (arg,), turned))]
+    if value.callee != "Slice" or value.attr("axes") is None:
+        return None
+    sliced, after = _var(v, [_shape(v)[d] for d in place]), len(before)
+    cut = [n for n, d in enumerate(value.attr("axes")) if d % after in place]
+    attrs = {k: tuple(a[n] for n in cut) for k, a in value.attrs if a is not None}
+    attrs["axes"] = tuple(place[d % after] for d in attrs["axes"])
+    return [
+        Binding((sliced,), Call("Slice", (arg,), tuple(attrs.items()))),
+        _reshaped(sliced, made),
+    ]
+
+
+def _scattered(
+    value: Call, args: list[Var], known: dict[int, Var], v: Var, made: Var
+) -> list[Binding] | None:
+    """A ScatterND: of the slices alone axes of one element go."""
+    if value.callee != "ScatterND":
+        return None
+    x, indices, updates = args
+    shape, (*lead, width) = _shape(x), _shape(indices)
+    if known.get(id(indices)) is not indices or [*lead, *shape[width:]] != _shape(updates):
+        return None
+    slices = _long(shape[width:])
+    data, new = _var(x, [*shape[:width], *slices]), _var(updates, [*lead, *slices])
+    result = _var(v, [*shape[:width], *slices])
+    return [
+        _reshaped(known[id(x)], data),
+        _reshaped(known[id(updates)], new),
+        Binding((result,), Call("ScatterND", (data, indices, new), value.attrs)),
+        _reshaped(result, made),
+    ]
 
 
 def _shape(v: Var) -> list[int]:
@@ -106,5 +136,5 @@ def _var(like: Var, shape: list[int]) -> Var:
     return Var(like.name, TensorType(tuple(shape), like.type.dtype))
 
 
-def _reshaped(x: Atom, made: Var) -> Call:
-    return Call("Reshape", (x,), (("shape", tuple(_shape(made))),))
+def _reshaped(x: Atom, made: Var) -> Binding:
+    return Binding((made,), Call("Reshape", (x,), (("shape", tuple(_shape(made))),)))

@@ -87,3 +87,33 @@ def test_axes_of_a_transposition(
     module = graph.module(main=graph.function([x], op.transpose(x, perm=perm)))
     (f,) = primitives(graph.passes.fuse(module))
     assert [tuple(map(int, p.shape)) for p in lower(f).params] == loops
+
+
+@pytest.mark.parametrize(
+    ("shape", "width", "perm"),
+    [
+        ((5, 2, 1, 7), 1, (0, 1, 2, 3)),
+        ((1, 5, 2, 7), 2, (0, 1, 2, 3)),
+        ((5, 1, 4, 1), 1, (0, 2, 3, 1)),
+        ((7, 1, 3), 3, (2, 1, 0)),
+        ((1, 1), 1, (1, 0)),
+    ],
+)
+def test_scattered_slices(shape: tuple[int, ...], width: int, perm: tuple[int, ...]) -> None:
+    """Between transpositions, slices and reshapes of the same kernel."""
+    rng = np.random.default_rng(3)
+    turned = tuple(shape[d] for d in perm)
+    places = np.stack([rng.integers(-n, n, 4) for n in turned[:width]], 1)
+    x = rng.standard_normal(shape).astype("f4")
+    y = rng.standard_normal((1, 4, *turned[width:])).astype("f4")
+    inputs = [graph.var("x", shape, "float32"), graph.var("i", places.shape, "int64")]
+    inputs.append(graph.var("y", y.shape, "float32"))
+    updates = op.reshape(inputs[2], shape=list(y.shape[1:]))
+    made = op.scatter_nd(op.transpose(inputs[0], perm=perm), inputs[1], updates)
+    rank = len(turned)
+    made = op.transpose(made, perm=tuple(range(rank))[::-1])
+    want = x.transpose(perm).copy()
+    for place, row in zip(places, y[0], strict=True):
+        want[tuple(place)] = row
+    found = graph.build(graph.module(main=graph.function(inputs, made)))(x, places, y)[0]
+    np.testing.assert_array_equal(found, want.transpose())

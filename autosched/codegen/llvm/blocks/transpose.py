@@ -135,9 +135,10 @@ class TransposeWriter:
     def write(self) -> None:
         """Stretches of `SQUARES` squares along the rows, so that what is read of a row lies
         together; in one of them squares along the columns. What is left of both is masked."""
-        along, wide = self.found.along, SQUARES * self.side
+        along, squares = self.found.along, 1 if self.interleaves else SQUARES
+        wide = squares * self.side
         whole, rest = divmod(int(along.extent), wide)
-        self._counted(along, whole, wide, 0, lambda: self._between(0, SQUARES, 0))
+        self._counted(along, whole, wide, 0, lambda: self._between(0, squares, 0))
         if rest:
             self.f.index.env[along.var] = whole * wide
             self._between(0, *divmod(rest, self.side))
