@@ -25,6 +25,8 @@ def with_few_axes(function: Function) -> Function:
         return function
     if not all(isinstance(t, TensorType) and t.is_static and not t.layout for t in types):
         return function
+    if any(isinstance(t, TensorType) and t.elements == 0 for t in types):
+        return function
     return _single(function) or _each(function) or function
 
 

@@ -56,6 +56,8 @@ def described(tensor: TensorProto, offset: object, length: object) -> None:
         (0, 83, r"'w' is 83 bytes of 'w.bin'; its shape \(4, 5\) takes 80"),
         (64, None, r"'w' is bytes 64 to 144 of 'w.bin', which has 100"),
         ("abc", 80, r"'w' has the offset 'abc'; expected a number of bytes"),
+        ("١٦", 80, r"'w' has the offset '١٦'; expected a number of bytes"),
+        ("1" * 5000, 80, r"'w' has the offset '1{40}'; expected a number of bytes"),
         (-4, 80, r"'w' has the offset '-4'; expected a number of bytes"),
     ],
 )

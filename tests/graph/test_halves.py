@@ -85,6 +85,30 @@ def test_a_cache_of_keys_stays_as_it_was_given() -> None:
     assert all(t.shape[2:] in ((1, 16), (1, 31)) for t in wide)
 
 
+@pytest.mark.parametrize("operator", ["scatter_nd", "scatter_elements", "where", "trilu"])
+def test_a_cache_that_is_written_to_stays_as_it_was_given(operator: str) -> None:
+    cache, new = half(8, 32, 16), half(2, 16)
+    inputs = [graph.var("cache", cache.shape, "float16"), graph.var("new", new.shape, "float16")]
+    row = np.array([[3, 1], [5, 0]])
+    if operator == "scatter_nd":
+        made, want = op.scatter_nd(inputs[0], row, inputs[1]), cache.copy()
+        want[row[:, 0], row[:, 1]] = new
+    elif operator == "scatter_elements":
+        at = np.full((8, 2, 16), [[[4], [30]]])
+        updates = op.expand(inputs[1], [8, 2, 16])
+        made, want = op.scatter_elements(inputs[0], at, updates, axis=1), cache.copy()
+        want[:, [4, 30]] = new
+    elif operator == "where":
+        keep = RNG.standard_normal(cache.shape) > 0
+        made = op.where(keep, inputs[0], op.slice(inputs[1], [0], [1], [0]))
+        want = np.where(keep, cache, new[:1])
+    else:
+        made, want = op.trilu(inputs[0], upper=0), np.tril(cache)
+    written = graph.module(main=graph.function(inputs, made))
+    np.testing.assert_array_equal(graph.build(written)(cache, new)[0], want)
+    assert "float32" not in {t.dtype for t in types_of(written)}
+
+
 def test_bodies_of_branches_read_what_was_widened_outside() -> None:
     x, w = half(20, 64), half(64, 64)
     made = module(

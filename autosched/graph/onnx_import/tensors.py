@@ -120,8 +120,8 @@ class Tensors:
 def _bytes(entries: Mapping[str, str], key: str, where: str) -> int | None:
     """A number of bytes in the description of an external tensor, None where there is none."""
     text = entries.get(key)
-    if text is not None and not text.isdecimal():
-        raise Unsupported(f"{where} has the {key} {text!r}; expected a number of bytes")
+    if text is not None and not re.fullmatch("[0-9]{1,18}", text):
+        raise Unsupported(f"{where} has the {key} {text[:40]!r}; expected a number of bytes")
     return None if text is None else int(text)
 
 

@@ -28,8 +28,11 @@ FEW_ROWS = 8
 """Of a product, up to which reading its other operand bounds it."""
 SMALL = 64
 """Elements up to which a constant is widened at once: it may be a static input."""
-MOVED = MOVES | {JOINS, "GatherElements", "GatherND", "Pad", "Split", "Tile"}
-"""Operators that compute nothing."""
+MOVED = MOVES | {
+    JOINS, "GatherElements", "GatherND", "Pad", "ScatterElements", "ScatterND", "Split",
+    "TensorScatter", "Tile", "Trilu", "Where",
+}  # fmt: skip
+"""Operators that compute nothing, but for scatters with a reduction."""
 PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
 
 
@@ -80,7 +83,8 @@ class _Widening:
         if call.callee in PRODUCTS and _rows(call, b.vars[0]) <= FEW_ROWS:
             return None
         known = [id(a) in self.known for a in halves if isinstance(a, Var)]
-        if call.callee in MOVED and not (known and all(known)):
+        moves = call.callee in MOVED and call.attr("reduction", "none") == "none"
+        if moves and not (known and all(known)):
             return None
         if not any(known) and not any(map(_is_half, b.vars)):
             return None
