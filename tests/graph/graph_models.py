@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from autosched import graph
+
 ELEM = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
 
 
@@ -69,3 +71,28 @@ def node_model(op, inputs, outputs, opset=17, **attrs):
     return helper.make_model(proto, opset_imports=[helper.make_opsetid("", opset)]), list(
         given.values()
     )
+
+
+def run(proto, *inputs):
+    """The results of the evaluator: its definitions are those that kernels are made of."""
+    made = graph.evaluate(graph.from_onnx(proto), "main", *inputs)
+    return made if isinstance(made, tuple) else (made,)
+
+
+DOMAINS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+
+
+def microsoft(op, inputs, outputs=1, **attrs):
+    """The results of one operator of onnxruntime, whose inputs are constants but the first."""
+    names = [f"i{n}" if a is not None else "" for n, a in enumerate(inputs)]
+    node = helper.make_node(
+        op, names, [f"o{n}" for n in range(outputs)], domain="com.microsoft", **attrs
+    )
+    first = helper.make_tensor_value_info(
+        "i0", helper.np_dtype_to_tensor_dtype(inputs[0].dtype), inputs[0].shape
+    )
+    weights = [numpy_helper.from_array(np.asarray(a), n)
+               for n, a in zip(names[1:], inputs[1:], strict=True) if n]  # fmt: skip
+    results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in node.output]
+    proto = helper.make_graph([node], "g", [first], results, weights)
+    return run(helper.make_model(proto, opset_imports=DOMAINS), inputs[0])

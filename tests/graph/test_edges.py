@@ -270,3 +270,29 @@ def test_a_slice_backwards_from_before_the_first_element(compiled):
 def test_running_sums_of_nothing(axis, compiled):
     (y,) = run("CumSum", [np.zeros((0, 3), "f4"), np.array(axis)], compiled=compiled)
     assert y.shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, y, z: graph_op.transpose(graph_op.slice(x, [0], [0], [1]), perm=(1, 0, 2)),
+        lambda x, y, z: graph_op.slice(x, [2], [2], [0]),
+        lambda x, y, z: graph_op.transpose(
+            graph_op.reshape(y, shape=[0, 1, 3], allowzero=1), perm=(2, 1, 0)
+        ),
+        lambda x, y, z: graph_op.matmul(y, z),
+        lambda x, y, z: graph_op.concat(graph_op.slice(x, [0], [0], [1]), x, axis=1),
+        lambda x, y, z: graph_op.reduce_sum(y, [1]),
+        lambda x, y, z: graph_op.add(y, y),
+    ],
+)
+def test_values_without_elements(make, dtype):
+    """Sliced to nothing, given, and summed over."""
+    shapes = [(5, 1, 3), (3, 0), (0, 4)]
+    inputs = [graph.var(f"x{n}", s, dtype) for n, s in enumerate(shapes)]
+    mod = graph.module(main=graph.function(inputs, make(*inputs)))
+    arrays = [np.ones(s, dtype) for s in shapes]
+    found, want = graph.build(mod)(*arrays)[0], graph.evaluate(mod, "main", *arrays)
+    assert (found.shape, found.dtype) == (want.shape, want.dtype)
+    np.testing.assert_array_equal(found, want)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from graph_models import info, model, node_model
-from onnx import TensorProto, helper, numpy_helper
+from graph_models import DOMAINS, info, microsoft, model, node_model, run
+from onnx import TensorProto, helper
 from onnx.helper import make_node
 
 from autosched import graph, te
@@ -14,12 +14,6 @@ from autosched.graph import op
 from autosched.graph.ops.resize import _axis, _index, _nearest
 from autosched.tir import dtypes
 from autosched.tir.whole import reference
-
-
-def run(proto, *inputs):
-    """The results of the evaluator: its definitions are those that kernels are made of."""
-    made = graph.evaluate(graph.from_onnx(proto), "main", *inputs)
-    return made if isinstance(made, tuple) else (made,)
 
 
 def test_nodes_in_any_order_are_put_in_order(rng):
@@ -143,8 +137,6 @@ def test_a_scale_after_a_concatenation_of_four(rng):
 
 # Operators of onnxruntime
 
-DOMAINS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-
 
 @pytest.mark.parametrize(("channels", "groups"), [(12, 3), (8, 4), (6, 1)])
 @pytest.mark.parametrize("spatial", [(5,), (4, 3)])
@@ -170,20 +162,6 @@ def test_group_normalisation_as_exporters_write_it(channels, groups, spatial, rn
     n = (g - g.mean(-1, keepdims=True)) / np.sqrt(g.var(-1, keepdims=True) + 1e-3)
     want = (n * scale[:, None] + offset[:, None]).reshape(shape)
     np.testing.assert_allclose(made(x)[0], want, rtol=1e-4, atol=1e-4)
-
-
-def microsoft(op, inputs, outputs=1, **attrs):
-    """The results of one operator of onnxruntime, whose inputs are constants but the first."""
-    names = [f"i{n}" if a is not None else "" for n, a in enumerate(inputs)]
-    node = make_node(op, names, [f"o{n}" for n in range(outputs)], domain="com.microsoft", **attrs)
-    first = helper.make_tensor_value_info(
-        "i0", helper.np_dtype_to_tensor_dtype(inputs[0].dtype), inputs[0].shape
-    )
-    weights = [numpy_helper.from_array(np.asarray(a), n)
-               for n, a in zip(names[1:], inputs[1:], strict=True) if n]  # fmt: skip
-    results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in node.output]
-    proto = helper.make_graph([node], "g", [first], results, weights)
-    return run(helper.make_model(proto, opset_imports=DOMAINS), inputs[0])
 
 
 S, Z = np.float32(0.1), np.uint8(7)
@@ -436,53 +414,3 @@ def test_products_of_attention_read_heads_out_of_longer_rows(rng, heads):
     np.testing.assert_allclose(compiled(data)[0], a @ b.swapaxes(2, 3) @ c, rtol=1e-3, atol=1e-3)
     scheduled = [f.script() for m in compiled.lowered.values() for f in m.functions.values()]
     assert sum("_packed" in text for text in scheduled) == 1
-
-
-def test_max_roi_pool_has_the_bins_of_onnxruntime():
-    """Boxes whose ends are halves, outside, or in the wrong order."""
-    x = (np.arange(20, dtype="f4") * 7 % 20).reshape(1, 1, 4, 5)
-    ends = [[0, 0, 4, 3], [1.5, 0.5, 3, 2], [-3, -2, 1, 1], [3, 3, 2, 2], [2, 2, 40, 40]]
-    rois = np.array([[0, *e] for e in ends], "f4")
-    nodes = [make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 2], spatial_scale=0.75)]
-    proto = model(nodes, [info("x", [1, 1, 4, 5]), info("r", [5, 5])], [info("y", [5, 1, 2, 2])])
-    (y,) = run(proto, x, rois)
-    want = [[15, 16, 17, 16], [7, 14, 17, 9], [0, 0, 0, 15], [4, 4, 4, 4], [19, 0, 0, 0]]
-    np.testing.assert_array_equal(y.reshape(5, 4), want)
-    np.testing.assert_array_equal(graph.build(graph.from_onnx(proto))(x, rois)[0], y)
-
-
-def test_inverse_of_matrices(rng):
-    x = rng.standard_normal((2, 3, 3)).astype("f4")
-    (y,) = microsoft("Inverse", [x])
-    np.testing.assert_allclose(y @ x, np.broadcast_to(np.eye(3), x.shape), atol=1e-5)
-    with pytest.raises(graph.Unsupported, match="Inverse: Singular matrix"):
-        microsoft("Inverse", [np.ones((2, 2), "f4")])
-
-
-def test_a_text_that_nothing_reads_is_no_input():
-    text = helper.make_tensor_value_info("t", TensorProto.STRING, ["n"])
-    proto = model([make_node("Relu", ["x"], ["y"])], [info("x", [2]), text], [info("y", [2])])
-    (y,) = run(proto, np.array([-1, 1], "f4"))
-    np.testing.assert_array_equal(y, [0, 1])
-    assert len(graph.from_skeleton(graph.skeleton(proto))["main"].params) == 1
-    node = make_node("StringNormalizer", ["t"], ["z"])
-    proto.graph.node.append(node)
-    with pytest.raises(graph.Unsupported, match="'t' has the element type string"):
-        graph.from_onnx(proto, shapes={"t": (1,)})
-
-
-@pytest.mark.parametrize("shape", [[0, -1], [0, 3, -1]])
-def test_minus_one_beside_a_size_of_0_is_no_number(shape):
-    nodes = [make_node("Reshape", ["x", "s"], ["y"])]
-    proto = model(nodes, [info("x", [0, 3])], [info("y", [0])], {"s": np.array(shape)})
-    with pytest.raises(graph.Unsupported, match="-1 stands beside a size of 0"):
-        graph.from_onnx(proto)
-
-
-def test_windows_over_four_axes_are_refused():
-    for name in ("Conv", "ConvTranspose"):
-        w = {"w": np.ones((2, 2, 1, 1, 1, 1), "f4")}
-        proto = model([make_node(name, ["x", "w"], ["y"])], [info("x", [1, 2, 2, 2, 2, 2])],
-                      [info("y", [1, 2, 2, 2, 2, 2])], w)  # fmt: skip
-        with pytest.raises(graph.Unsupported, match="over 4 spatial axes; 1 to 3"):
-            graph.from_onnx(proto)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from autosched.graph.fold import folded
-from autosched.graph.ir import Binding, Body, Call, Const, reads
+from autosched.graph.higher import HIGHER
+from autosched.graph.ir import Binding, Body, Call, Const, Var, reads
 from autosched.graph.passes.bodies import Renaming, body_pass, key_of
+from autosched.graph.types import TensorType
+from autosched.tir.dtypes import array_dtype
 
 ROOM = 1 << 20
 """Elements that a constant may have though what it is made of has fewer."""
@@ -12,7 +17,8 @@ ROOM = 1 << 20
 
 @body_pass("fold")
 def fold(body: Body) -> Body:
-    """Calls of constants are computed, unless the result is much larger than they are.
+    """Calls of constants are computed, unless the result is much larger than they are, and so are
+    those whose results have no elements.
 
     rewrite:
         a = op.cast(G.const([1, 2], "int64"), to="float32")
@@ -20,8 +26,16 @@ def fold(body: Body) -> Body:
     """
     now = Renaming()
     for b in body.bindings:
+        if not isinstance(b.value, Call) or not isinstance(b.value.callee, str):
+            now.out.append(Binding(b.vars, now.value(b.value)))
+            continue
+        for a in b.value.args:
+            empty = _empty(a) if isinstance(a, Var) and id(a) not in now.known else None
+            if isinstance(a, Var) and empty is not None:
+                now.known[id(a)] = empty
         value = now.value(b.value)
-        made = _constants(value, len(b.vars)) if isinstance(value, Call) else None
+        assert isinstance(value, Call)
+        made = _without_elements(b, b.value.callee) or _constants(value, len(b.vars))
         if made is None:
             now.out.append(Binding(b.vars, value))
         else:
@@ -29,8 +43,22 @@ def fold(body: Body) -> Body:
     return now.body(body.results)
 
 
+def _without_elements(b: Binding, operator: str) -> tuple[Const, ...] | None:
+    """The results of a call of an operator all of which are empty; None for others."""
+    made = [e for v in b.vars if (e := _empty(v)) is not None]
+    return None if operator in HIGHER or len(made) < len(b.vars) else tuple(made)
+
+
+def _empty(v: Var) -> Const | None:
+    """What a variable without elements is: te has no empty tensors."""
+    t = v.type
+    if not isinstance(t, TensorType) or not t.is_static or t.elements:
+        return None
+    return Const(t, np.empty(tuple(map(int, t.known)), array_dtype(t.dtype)))
+
+
 def _constants(call: Call, outputs: int) -> tuple[Const, ...] | None:
-    if not isinstance(call.callee, str) or not call.args:
+    if not call.args:
         return None
     constants = [a for a in call.args if isinstance(a, Const)]
     if len(constants) != sum(a is not None for a in call.args):
