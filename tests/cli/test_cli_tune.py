@@ -215,7 +215,7 @@ def test_messages_of_others_do_not_steer_the_terminal(tuned: Tuned) -> None:
         record = next(r for r in store.records() if r.kind != BASELINE)
         workload = store.workload(record.workload_key)
     text = describe(replace(record, error="no \x1b]0;title\x07 here\nbut\tthere"), workload)
-    assert text.endswith("error      no \\x1b]0;title\\x07 here\nbut\tthere")
+    assert text.endswith("error      no \\x1b]0;title\\x07 here\n  but\tthere")
 
 
 def test_help_teaches(cli: Cli) -> None:

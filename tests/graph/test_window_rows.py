@@ -72,7 +72,13 @@ FEW = [p for p in TAKEN if p.values[0] in CASES[3:7]]
 
 
 def window_of(case: Case) -> Window:
-    return Window(case.size, case.window, case.strides, case.dilations, case.pads, "NOTSET")
+    return Window(
+        case.size,
+        kernel_shape=case.window,
+        strides=case.strides,
+        dilations=case.dilations,
+        pads=case.pads,
+    )
 
 
 def sums(case: Case, x: np.ndarray, w: np.ndarray, fill: Any) -> np.ndarray:

@@ -122,7 +122,7 @@ def test_only_failures(holding):
         f"no valid record of workload w0 on target {TARGET!r}, device {DEVICE!r}",
         "4 records: 2 run_timeout, 1 build_error, 1 cancelled",
         "first error: no end after 10 s",
-        "stack: ...",
+        "  stack: ...",
     ]
 
 
