@@ -22,7 +22,9 @@ from autosched.script.migrate.calls import Sibling
 from autosched.script.migrate.direct import Direct
 from autosched.script.migrate.found import functions, renamed, thing_of
 from autosched.script.migrate.function import Function
+from autosched.script.migrate.macros import Written, expanded
 from autosched.script.migrate.mixed import PLACE, Mixed, Parts, units
+from autosched.script.migrate.recent import as_before
 from autosched.script.migrate.things import Note, Thing
 from autosched.script.migrate.threads import has_threads
 from autosched.script.migrate.vectors import scalar_loops
@@ -110,8 +112,8 @@ def migrate(
         )
     given = _things(constants or {})
     try:
-        tree = renamed(ast.parse(source.text))
-        found = list(functions(tree))
+        written = expanded(renamed(ast.parse(source.text)), given)
+        found = list(functions(as_before(written.tree)))
     except (SyntaxError, ValueError) as e:
         line = getattr(e, "lineno", None) or 1
         raise source.error_at(line, 0, f"no Python syntax: {e}") from e
@@ -131,8 +133,26 @@ def migrate(
             n += 1
             title = f"{node.name}_{n}"
         titles.add(title)
-        out.append(_migrated(source, node, {**names, **given}, title, check, limits, siblings))
+        done = _with_macros(source, written, node, title)
+        if done.error is None:
+            new = _migrated(source, node, {**names, **given}, title, check, limits, siblings)
+            done = replace(new, notes=(*done.notes, *new.notes))
+        out.append(done)
     return Migration(tuple(out))
+
+
+def _with_macros(source: Source, written: Written, node: ast.FunctionDef, title: str) -> Migrated:
+    """A function of which nothing is known but what was found when its macros were written out."""
+    first = source.first_line - 1
+    notes = written.notes.get(node.lineno, [])
+    refused = written.refused.get(node.lineno)
+    return Migrated(
+        title,
+        node.lineno,
+        "",
+        tuple(Note(x.lineno + first, x.col_offset + 1, message) for x, message in notes),
+        None if refused is None else source.error(*refused),
+    )
 
 
 def _migrated(

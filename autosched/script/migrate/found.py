@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
-from autosched.script.migrate.macros import expanded
-from autosched.script.migrate.recent import NAMESPACES, as_before
+from autosched.script.migrate.recent import NAMESPACES
 from autosched.script.migrate.things import FLOAT, INT, Thing, Value, number
 from autosched.tir import dtypes
 
-_DECORATORS = ("prim_func", "script")
+Names: TypeAlias = "dict[str, Thing | ast.FunctionDef | None]"
+"""Names that are defined, as constants, as functions, or as something else."""
 
 
 class _Renamed(ast.NodeTransformer):
@@ -39,38 +39,64 @@ def namespaces(tree: ast.Module) -> set[str]:
 
 
 def renamed(tree: ast.Module) -> ast.Module:
-    """The file with one name for the namespace, in the spelling that is read here."""
+    """The file with one name for the namespace."""
     new = _Renamed(namespaces(tree)).visit(tree)
     assert isinstance(new, ast.Module)
-    return as_before(expanded(new))
+    return new
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, dict[str, Thing]]]:
     """Every function decorated as one of TVMScript, or typed as one in a class, and the constants
     around it."""
+    for s, of_class, known in scopes(tree):
+        if _is_program(s, of_class):
+            things = {k: x for k, x in known.items() if not isinstance(x, ast.FunctionDef)}
+            yield s, {k: x for k, x in things.items() if x is not None}
 
-    def visit(
-        nodes: list[ast.stmt], known: dict[str, Thing], of_class: bool = False
-    ) -> Iterator[Any]:
+
+def scopes(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, bool, Names]]:
+    """Every function that is in no program, whether it stands in a class, and the names that are
+    defined around it where it stands."""
+
+    def visit(nodes: list[ast.stmt], known: Names, of_class: bool = False) -> Iterator[Any]:
         here = dict(known)
         for s in nodes:
-            if isinstance(s, ast.Assign) and len(s.targets) == 1:
-                _define(here, s.targets[0], s.value)
-            if isinstance(s, ast.FunctionDef) and (_is_decorated(s) or (of_class and _is_typed(s))):
-                yield s, dict(here)
-            elif isinstance(s, (ast.FunctionDef, ast.ClassDef)):
-                inner = dict(here)
-                if isinstance(s, ast.FunctionDef):
-                    defaults = s.args.defaults
-                    named = s.args.args[len(s.args.args) - len(defaults) :]
-                    for arg, value in zip(named, defaults, strict=True):
-                        _define(inner, ast.Name(arg.arg), value)
-                yield from visit(s.body, inner, isinstance(s, ast.ClassDef))
+            if isinstance(s, ast.FunctionDef):
+                yield s, of_class, dict(here)
+                here[s.name] = s
+                if not _is_program(s, of_class):
+                    yield from visit(s.body, _with_defaults(here, s))
+            elif isinstance(s, ast.ClassDef):
+                yield from visit(s.body, here, True)
             elif isinstance(s, (ast.If, ast.With, ast.Try, ast.For)):
                 yield from visit(s.body, here)
                 yield from visit(getattr(s, "orelse", []), here)
+            else:
+                _note(here, s)
 
     yield from visit(tree.body, {})
+
+
+def _with_defaults(known: Names, s: ast.FunctionDef) -> Names:
+    """What is known in a Python function: its parameters are what they are by default."""
+    inner = {**known, **dict.fromkeys(a.arg for a in s.args.args)}
+    defaults = s.args.defaults
+    named = s.args.args[len(s.args.args) - len(defaults) :]
+    for arg, value in zip(named, defaults, strict=True):
+        _define(inner, ast.Name(arg.arg), value)
+    return inner
+
+
+def _note(known: Names, s: ast.stmt) -> None:
+    """Note the names that a statement defines."""
+    if isinstance(s, ast.Assign) and len(s.targets) == 1:
+        _define(known, s.targets[0], s.value)
+    elif isinstance(s, (ast.Import, ast.ImportFrom)):
+        known.update({(x.asname or x.name).split(".")[0]: None for x in s.names})
+
+
+def _is_program(s: ast.FunctionDef, of_class: bool) -> bool:
+    return _is_decorated(s) or (of_class and _is_typed(s))
 
 
 def _is_decorated(s: ast.FunctionDef) -> bool:
@@ -92,26 +118,22 @@ def _is_typed(s: ast.FunctionDef) -> bool:
     )
 
 
-def _define(known: dict[str, Thing], target: ast.expr, value: ast.expr) -> None:
-    """Note a name for a number or a dtype; forget one that becomes something else."""
+def _define(known: Names, target: ast.expr, value: ast.expr) -> None:
+    """Note a name for a number or a dtype, or for something else, of which nothing is known."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         for t, v in zip(target.elts, value.elts, strict=False):
             _define(known, t, v)
         return
-    if not isinstance(target, ast.Name):
-        return
-    found = _constant(known, value)
-    if found is None:
-        known.pop(target.id, None)
-    else:
-        known[target.id] = found
+    if isinstance(target, ast.Name):
+        known[target.id] = _constant(known, value)
 
 
-def _constant(known: Mapping[str, Thing], node: ast.expr) -> Thing | None:
+def _constant(known: Names, node: ast.expr) -> Thing | None:
     if isinstance(node, ast.Constant):
         return thing_of(node.value)
     if isinstance(node, ast.Name):
-        return known.get(node.id)
+        found = known.get(node.id)
+        return None if isinstance(found, ast.FunctionDef) else found
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _constant(known, node.operand)
         value = inner.node.value if _is_number(inner) else None  # type: ignore[union-attr]
