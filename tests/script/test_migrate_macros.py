@@ -121,6 +121,14 @@ def test_names_are_those_of_the_call_if_the_macro_says_so() -> None:
     _is("N = 4\n" + outer + text + calls, A)
 
 
+@pytest.mark.parametrize("later", ["N = 8", "N = compute()"])
+def test_an_inline_function_that_reads_a_number_that_changes_is_refused(later: str) -> None:
+    text = "N = 4\n@T.inline\ndef m(x):\n    B[x] = A[N]\n"
+    calls = MAIN + "    for N in range(16):\n        m(N)\n"
+    _is(text + calls, np.full(16, A[4]))
+    assert "'N', which changes" in str(_error(f"{text}{later}\n{calls}"))
+
+
 def test_names_may_be_given_as_constants() -> None:
     text = (
         "@T.macro\ndef m(x):\n    B[x] = A[N]\n" + MAIN + "    for N in range(16):\n        m(N)\n"

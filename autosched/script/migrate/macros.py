@@ -49,9 +49,9 @@ def expanded(tree: ast.Module, constants: Mapping[str, Thing]) -> Written:
     return written
 
 
-def _is_macro(s: ast.FunctionDef) -> bool:
+def _is_macro(s: ast.FunctionDef, kinds: tuple[str, ...] = ("macro", "inline")) -> bool:
     makers = (d.func if isinstance(d, ast.Call) else d for d in s.decorator_list)
-    return any(called(d) in ("macro", "inline") for d in makers)
+    return any(called(d) in kinds for d in makers)
 
 
 def _is_hygienic(macro: ast.FunctionDef) -> bool:
@@ -96,8 +96,9 @@ class _Calls(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt]:
         call = node.value
         macro = self._macro(call.func) if isinstance(call, ast.Call) else None
-        if not isinstance(call, ast.Call) or macro is None or self.function is None:
+        if not isinstance(call, ast.Call) or macro is None or self.function not in self.known:
             return node
+        assert self.function is not None
         given = _arguments(macro, call, self.known[macro])
         if given is None:
             return node
@@ -162,6 +163,12 @@ class _Calls(ast.NodeTransformer):
         for name in free:
             value = _constant(known.get(name))
             if value is not None:
+                # Unlike macros, inline functions read what stands there when they are called.
+                now = _constant(self.known[self.function].get(name))
+                if _is_macro(macro, ("inline",)) and (
+                    now is None or ast.unparse(now) != ast.unparse(value)
+                ):
+                    raise _Refused(f"reads {name!r}, which changes; give it as an argument")
                 found[name] = value
             elif name in self.local and name in known:
                 raise _Refused(
