@@ -214,7 +214,7 @@ def _narrow(e: Expr, op: str, bound: Span, spans: dict[int, Span]) -> None:
     if not isinstance(e, Var) or e.dtype != dtypes.INDEX or bound is None:
         return
     low, high = spans.get(id(e)) or _ANY
-    if shift and max(abs(low), abs(high)) > _LARGEST:
+    if shift and max(abs(low + shift), abs(high + shift)) > _LARGEST:
         return  # the sum may wrap round
     if op in ("lt", "le", "eq"):
         high = min(high, bound[1] - (op == "lt") - shift)

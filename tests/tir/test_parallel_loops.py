@@ -115,6 +115,28 @@ def test_an_assertion_says_what_is_wrong() -> None:
         read("assert at[0] > 0\ny[0, 0] = 1.0")
 
 
-def test_a_sum_that_may_wrap_round_proves_nothing() -> None:
-    func = read('n = at[0]\nassert n >= 0 and n + 1 < 8, "beyond"\ny[0, n + 1] = 1.0')
-    assert unproved(func)
+HALF = 1 << 62
+WRAPS = [
+    'n = at[0]\nassert n >= 0 and n + 1 < 8, "beyond"\ny[0, n + 1] = 1.0',
+    f'n = at[0]\nassert n >= -{HALF} and n <= {HALF}, "far"\n'
+    f'assert n + {HALF} < 8, "beyond"\ny[0, n + {HALF}] = 1.0',
+    f"n = at[0]\nif n >= -{HALF} and n <= {HALF}:\n    if n + {HALF} < 8:\n"
+    f"        y[0, n + {HALF}] = 1.0",
+    f"n = at[0]\nif n >= -{HALF} and n <= {HALF}:\n    if n - -{HALF} < 8:\n"
+    f"        y[0, n - -{HALF}] = 1.0",
+]
+
+
+@pytest.mark.parametrize("body", WRAPS)
+def test_a_sum_that_may_wrap_round_proves_nothing(body: str) -> None:
+    assert unproved(read(body))
+
+
+@pytest.mark.parametrize("body", WRAPS[1:])
+def test_an_index_that_wraps_round_stops_the_call(body: str) -> None:
+    func, where = read(body), np.full(12, HALF)
+    x, y = np.zeros((2, 12, 8), "float32")
+    with pytest.raises(VerifyError, match="out of bounds"):
+        run_routine(func, [x, where, y])
+    with pytest.raises(ArgumentError, match="out of bounds"):
+        at.build(func, target="llvm")(x, where, y)
