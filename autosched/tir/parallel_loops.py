@@ -2,7 +2,9 @@
 
 An iteration must touch what no other one stores. That is proved buffer by buffer, of each that the
 body stores to and does not allocate: one dimension of all its accesses is `a * i + r`, where i is
-the loop's variable and the values of r, of all accesses together, lie within a of each other.
+the loop's variable and the values of r, of all accesses together, lie within a of each other. Where
+a is not 1, the whole index must be known not to wrap round, since a * i of 64 bits could be equal
+in two iterations.
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ def _is_apart(
         rests: list[Span] = []
         for e in accesses:
             step, rest = _split(e.indices[d], loop.var, spans)
+            if step != 1 and span_of(e.indices[d], spans) is None:
+                rest = None  # it may wrap round
             steps.add(step)
             rests.append(rest)
         known = [r for r in rests if r is not None]
