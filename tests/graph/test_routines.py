@@ -206,6 +206,21 @@ def test_non_max_suppression(data: st.DataObject) -> None:
     np.testing.assert_array_equal(model(*arrays)[0], want)
 
 
+def test_both_forms_of_kept_boxes_have_all_rows(rng: np.random.Generator) -> None:
+    arrays = [rng.random((2, 9, 4)).astype("f4"), rng.random((2, 3, 9)).astype("f4")]
+    given = [graph.var(f"x{n}", a.shape) for n, a in enumerate(arrays)]
+    numbers = [graph.const(np.array([5])), graph.const(np.array([0.25], "f4"))]
+    made = op.autosched_kept_boxes(*given, *numbers, outputs=2)
+    module = graph.module(main=graph.function(given, tuple(made)))
+    rows, count = graph.evaluate(module, "main", *arrays)
+    assert rows.shape == (2 * 3 * 5, 3)
+    assert not rows[int(count[0]) :].any()
+    model = graph.build(module)
+    assert model.host_operators == ()
+    for got, want in zip(model(*arrays), (rows, count), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_few_best(data: st.DataObject) -> None:

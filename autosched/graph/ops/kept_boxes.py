@@ -32,9 +32,9 @@ def kept_boxes_kernel(
     *,
     center_point_box: int = 0,
 ) -> Any:
-    """(rows, count): rows from count on hold nothing."""
+    """(rows, count): rows from count on are 0."""
     batches, classes, many = fixed(scores.shape)
-    pairs, limit = batches * classes, min(int(number(most, 0)), many)
+    pairs, limit = batches * classes, _limit(number(most, 0), many)
     if fixed(boxes.shape) != (batches, many, 4) or {boxes.dtype, scores.dtype} != {"float32"}:
         raise Unsupported("boxes are expected to be float32, of the shape (batches, boxes, 4)")
     if limit < 1 or pairs * limit > MOST_ROWS:
@@ -53,6 +53,11 @@ def kept_boxes_kernel(
     )  # fmt: skip
     outputs = {"rows": ((pairs * limit, 3), "int64"), "count": ((1,), "int64")}
     return routine("kept_boxes", {"boxes": boxes, "scores": scores}, outputs, text)
+
+
+def _limit(most: float, many: int) -> int:
+    """Boxes that may be kept of one class."""
+    return max(min(int(most), many), 0)
 
 
 def _indented(text: str, by: int) -> str:
@@ -156,6 +161,9 @@ for pair in T.serial({pairs}):
         rows[row, 1] = pair % {classes}
         rows[row, 2] = found[pair, T.clamp_index(o, {limit})]
         count[0] = count[0] + 1
+for row in T.serial(count[0], {pairs} * {limit}):
+    for d in range(3):
+        rows[row, d] = 0
 """
 
 
@@ -169,11 +177,16 @@ def kept_boxes(
     *,
     center_point_box: int = 0,
 ) -> tuple[Array, Array]:
-    """The rows of NonMaxSuppression, and how many they are."""
-    rows = non_max_suppression(
+    """The rows of NonMaxSuppression, then rows of 0 up to as many as may be kept; and how many
+    the first are."""
+    found = non_max_suppression(
         boxes, scores, most, overlap, least, center_point_box=center_point_box
     )
-    return rows, np.array([len(rows)])
+    batches, classes, many = scores.shape
+    limit = 0 if most is None else _limit(most.reshape(-1)[0], many)
+    rows = np.zeros((batches * classes * limit, 3), np.int64)
+    rows[: len(found)] = found
+    return rows, np.array([len(found)])
 
 
 @host_operator("autosched.FirstRows")
