@@ -19,7 +19,6 @@ from autosched.te.tensor import (
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
-from autosched.tir.annotations import SETS_ALL
 from autosched.tir.extern import found
 from autosched.tir.nodes import Block, Buffer, ExternCall, Pointer
 from autosched.tir.opaque import opaque_block
@@ -41,7 +40,7 @@ def extern(
     default that of the inputs. `fcompute` takes the lists of buffers and returns what runs: a
     `te.call_extern` of a C function, several in a list, or a routine (`@T.routine`) whose
     parameters are the inputs, then the outputs. A routine may stand in its place. Outputs are 0 at
-    first; the attribute "sets_all" says that it sets all of them, so that they need not be.
+    first.
 
     It runs as it is written: nothing of it is scheduled, and nothing moves across it. Indices of
     routines are tested where no proof keeps them inside; what C functions do is not.
@@ -108,8 +107,8 @@ def call_extern(name: str, *args: Any) -> ExternCall:
 
 def extern_block(op: ExternOp, label: str, ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Block:
     """The opaque block of a computation."""
-    notes = tuple((k, op.attrs[k]) for k in (SETS_ALL,) if k in op.attrs)
-    return opaque_block(replace(op.routine, name=label), [*ins, *outs], ins, outs, notes)
+    routine, buffers = replace(op.routine, name=label), [*ins, *outs]
+    return opaque_block(routine, buffers, ins, outs, sets_all=op.sets_all)
 
 
 def _inputs(inputs: Any, label: str) -> tuple[Tensor, ...]:

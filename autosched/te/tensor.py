@@ -171,7 +171,7 @@ class ScanOp(Kept):
 @dataclass(frozen=True, eq=False)
 class ExternOp(Kept):
     """A computation that a routine does, made by te.extern: its parameters are `inputs`, then the
-    outputs of `shapes` and `dtypes`."""
+    outputs of `shapes` and `dtypes`, which need not be 0 at first where it `sets_all`."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -181,7 +181,7 @@ class ExternOp(Kept):
     attrs: Mapping[str, Any]
     tag: str = ""
     auto_named: bool = False
-
+    sets_all: bool = False
     axis: tuple[IterVar, ...] = ()
     reduce_axis: tuple[IterVar, ...] = ()
 

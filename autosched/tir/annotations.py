@@ -96,8 +96,6 @@ where that write is to shared memory. Elsewhere it means nothing."""
 SINGLE_PASS = "single_pass"
 """On a block: a recurrence that combines, whose tiles of steps are computed in parallel and hand on
 what they come to (see `schedule.single_pass_scan`)."""
-SETS_ALL = "sets_all"
-"""On an opaque block: it sets all of what it writes and does not read, so nothing need be 0."""
 UNROLL = "pragma_auto_unroll_max_step"
 """On a loop: lowering unrolls it, and serial loops below it, as far as that makes at most so many
 executions of blocks in a row."""
@@ -117,7 +115,6 @@ KEYS: dict[str, Key] = {
         lambda value: _is_bool(value) or is_copies(value),
     ),
     SINGLE_PASS: Key("block", "whether tiles of steps run on blocks of threads", _is_bool),
-    SETS_ALL: Key("block", "whether an opaque block sets all that it writes", _is_bool),
     UNROLL: Key("loop", f"executions of blocks, from 0 to {MOST_STEPS}", _is_steps),
     "streaming": Key("block", "whether stores go past the caches", _is_bool),
 }

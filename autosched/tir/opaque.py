@@ -6,7 +6,7 @@ is scheduled across it. To analysis it is a block without axes that reads and wr
 each index is a `Whole`, each value an `Opaque`.
 
 A buffer that it writes and does not read is 0 at first, so that what it holds afterwards depends on
-nothing else; the annotation "sets_all" says that it sets all of these before it reads them.
+nothing else. Operators of the graph, which set all of these before they read them, leave that out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 from autosched.errors import CodegenError
 from autosched.tir import dtypes
-from autosched.tir.annotations import SETS_ALL
 from autosched.tir.expr import Expr
 from autosched.tir.nodes import (
     Access,
@@ -48,14 +47,19 @@ class Whole(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Opaque(Foreign):
-    """What a routine leaves in a buffer. `buffers` are its arguments, buffers of the function."""
+    """What a routine leaves in a buffer. `buffers` are its arguments, buffers of the function.
+
+    `sets_all`: it sets all that it writes before it reads that, so that nothing need be 0. No text
+    says so, as it is not proved: a program that is read computes the same from zeros.
+    """
 
     routine: Routine
     buffers: tuple[Buffer, ...]
+    sets_all: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Opaque:
         """Of a function that is copied, the buffers are others."""
-        return Opaque(self.dtype, self.routine, deepcopy(self.buffers, memo))
+        return replace(self, buffers=deepcopy(self.buffers, memo))
 
     def text(self, names: Names, depth: int) -> list[str]:
         """The routine's statements, over the function's buffers."""
@@ -85,13 +89,14 @@ def opaque_block(
     reads: Sequence[Buffer],
     writes: Sequence[Buffer],
     annotations: Annotations = (),
+    sets_all: bool = False,
 ) -> Block:
     """The block that runs `routine` on `buffers` of a function, of which it reads and writes some.
     It bears the routine's name."""
     read, written = (
         tuple(Access(b, tuple(Whole() for _ in b.shape)) for b in part) for part in (reads, writes)
     )
-    body = tuple(Opaque(b.dtype, routine, tuple(buffers)) for b in writes)
+    body = tuple(Opaque(b.dtype, routine, tuple(buffers), sets_all) for b in writes)
     return Block(routine.name, (), (), (), read, written, body, annotations=annotations)
 
 
@@ -112,10 +117,9 @@ def has_opaque(func: PrimFunc) -> bool:
 
 
 def starts_as_zero(block: Block) -> list[Buffer]:
-    """The buffers that an opaque block writes and does not read; none where it says that it sets
-    all of them."""
-    read = {id(a.buffer) for a in block.reads}
-    every = () if block.annotation(SETS_ALL, False) else block.writes
+    """The buffers that an opaque block writes and does not read; none where it sets all of them."""
+    read, value = {id(a.buffer) for a in block.reads}, opaque_of(block)
+    every = () if value is not None and value.sets_all else block.writes
     return [a.buffer for a in every if id(a.buffer) not in read]
 
 

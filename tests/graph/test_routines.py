@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autosched import graph
+from autosched import graph, te
 from autosched.graph import op
+from autosched.tir.routine import Routine
+from autosched.tir.run_routine import run_routine
 
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
 HOW = ["none", "add", "mul", "max", "min"]
@@ -237,6 +239,53 @@ def test_few_best(data: st.DataObject) -> None:
     assert model.host_operators == ()
     for got, want in zip(model(x), graph.evaluate(module, "main", x), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+NMS = ("non_max_suppression", [(2, 9, 4), (2, 3, 9)], [5, 0.25, 0.3], {})
+SETTING: list[tuple[str, list[tuple[int, ...]], list[float], dict[str, Any]]] = [
+    ("cumsum", [(16, 300)], [1], {}),
+    ("cumsum", [(300, 19)], [0], {"reverse": 1, "exclusive": 1}),
+    ("top_k", [(3, 200)], [7], {"outputs": 2}),
+    ("scatter_elements", [(5, 9), (2, 9), (2, 9)], [], {"axis": 0, "reduction": "add"}),
+    ("scatter_nd", [(6, 9), (4, 1), (4, 9)], [], {"reduction": "max"}),
+    NMS,
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "numbers", "attrs"), SETTING)
+def test_a_routine_sets_all_that_it_writes(
+    name: str,
+    shapes: list[tuple[int, ...]],
+    numbers: list[float],
+    attrs: dict[str, Any],
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Routine] = []
+    extern = te.extern
+
+    def kept(shape: Any, inputs: Any, routine: Routine, *rest: Any) -> Any:
+        made.append(routine)
+        return extern(shape, inputs, routine, *rest)
+
+    monkeypatch.setattr(te, "extern", kept)
+    types = ["int64" if n == 1 and "scatter" in name else "float32" for n in range(len(shapes))]
+    given = [graph.var(f"x{n}", s, t) for n, (s, t) in enumerate(zip(shapes, types, strict=True))]
+    kinds = ["f4" if isinstance(n, float) else "i8" for n in numbers]
+    consts = [graph.const(np.array([n], t)) for n, t in zip(numbers, kinds, strict=True)]
+    call = getattr(op, name)(*given, *consts, **attrs)
+    made_of = tuple(call) if attrs.get("outputs") else call
+    graph.build(graph.module(main=graph.function(given, made_of)))
+    assert made
+    arrays = [rng.random(b.shape).astype(b.dtype) for b in made[-1].params]
+    read = len(arrays) - (2 if name in ("top_k", NMS[0]) else 1)
+    found = []
+    for fill in (3, 117):
+        outs = [np.full_like(a, fill) for a in arrays[read:]]
+        run_routine(made[-1], [*arrays[:read], *outs])
+        found.append(outs)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) on the PATH")

@@ -14,6 +14,7 @@ import autosched as at
 from autosched import passes
 from autosched.codegen.c import source_of
 from autosched.errors import ArgumentError, CodegenError, ScriptError, VerifyError
+from autosched.schedule import Schedule
 from autosched.script import parse, parse_func, prim_func
 from autosched.script import tir as T
 from autosched.tir.canonical import workload_key
@@ -155,6 +156,29 @@ def test_what_is_only_written_starts_as_zero_and_the_rest_is_changed_in_place() 
             p2 = t % 4
         assert (y == y2).all()
         assert (p == p2).all()
+
+
+CLAIMS = """
+@T.prim_func
+def main(x: T.Buffer((8,)), y: T.Buffer((8,))):
+    with T.opaque("first"):
+        T.reads(x)
+        T.writes(y)
+        T.block_attr({"sets_all": True})
+        y[0] = x[0]
+"""
+
+
+def test_no_annotation_spares_what_it_writes_the_zeros() -> None:
+    func = parse_func(CLAIMS)
+    assert parse_func(func.script()).same(func)
+    schedule = Schedule(parse_func(CLAIMS.replace('T.block_attr({"sets_all": True})', "pass")))
+    schedule.annotate("first", "sets_all", True)
+    for f in (func, schedule.func):
+        for call in (lambda *a, f=f: run(f, list(a)), at.build(f, target="llvm")):
+            y = np.full(8, np.nan, np.float32)
+            call(np.ones(8, np.float32), y)
+            np.testing.assert_array_equal(y, [1, *[0] * 7])
 
 
 def test_each_routine_has_messages_of_its_own() -> None:

@@ -22,7 +22,6 @@ from autosched.script.routines import RoutineReader
 from autosched.script.source import Source
 from autosched.te.tensor import Extent, Tensor
 from autosched.tir import dtypes
-from autosched.tir.annotations import SETS_ALL
 from autosched.tir.expr import Const
 from autosched.tir.routine import Routine
 from autosched.tir.verify_routine import verify_routine
@@ -56,9 +55,8 @@ def routine(
         _read(name, tuple(types.items()), body),
         name,
         [dtype for _, dtype in outputs.values()],
-        attrs={SETS_ALL: True},
     )
-    op = replace(made[0].op, auto_named=True)
+    op = replace(made[0].op, auto_named=True, sets_all=True)
     return tuple(Tensor(t.name, t.shape, t.dtype, op, t.value_index) for t in made)
 
 
