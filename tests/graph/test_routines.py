@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from autosched import graph, te
 from autosched.graph import op
+from autosched.graph.ops.routines import ALONE, first_long
 from autosched.tir.routine import Routine
 from autosched.tir.run_routine import run_routine
 
@@ -208,11 +209,11 @@ def test_non_max_suppression(data: st.DataObject) -> None:
     np.testing.assert_array_equal(model(*arrays)[0], want)
 
 
-def test_both_forms_of_kept_boxes_have_all_rows(rng: np.random.Generator) -> None:
+def test_both_forms_of_non_max_suppression_have_all_rows(rng: np.random.Generator) -> None:
     arrays = [rng.random((2, 9, 4)).astype("f4"), rng.random((2, 3, 9)).astype("f4")]
     given = [graph.var(f"x{n}", a.shape) for n, a in enumerate(arrays)]
     numbers = [graph.const(np.array([5])), graph.const(np.array([0.25], "f4"))]
-    made = op.autosched_kept_boxes(*given, *numbers, outputs=2)
+    made = op.autosched_non_max_suppression(*given, *numbers, outputs=2)
     module = graph.module(main=graph.function(given, tuple(made)))
     rows, count = graph.evaluate(module, "main", *arrays)
     assert rows.shape == (2 * 3 * 5, 3)
@@ -225,7 +226,7 @@ def test_both_forms_of_kept_boxes_have_all_rows(rng: np.random.Generator) -> Non
 
 @settings(max_examples=15, deadline=None)
 @given(st.data())
-def test_few_best(data: st.DataObject) -> None:
+def test_top_k(data: st.DataObject) -> None:
     outer = tuple(data.draw(st.lists(st.integers(1, 4), max_size=2)))
     many = data.draw(st.sampled_from([1, 2, 17, 64, 65, 200, 5000]))
     k = data.draw(st.integers(1, min(many, 64)))
@@ -286,6 +287,22 @@ def test_a_routine_sets_all_that_it_writes(
         found.append(outs)
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("extents", "elements", "axes", "expected"),
+    [
+        ((1, 4, 5), ALONE + 1, None, 1),
+        ((1, 4, 5), ALONE, None, -1),
+        ((1, 1), ALONE + 1, None, -1),
+        ((), ALONE + 1, None, -1),
+        ((3, 1, 5), ALONE + 1, [1, 2], 2),
+    ],
+)
+def test_the_first_long_loop_is_shared(
+    extents: tuple[int, ...], elements: int, axes: list[int] | None, expected: int
+) -> None:
+    assert first_long(extents, elements, axes) == expected
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) on the PATH")

@@ -8,8 +8,8 @@ from autosched.graph.ops import grid_sample as grid_sample
 from autosched.graph.ops import host as host
 from autosched.graph.ops import host_adjoint as host_adjoint
 from autosched.graph.ops import index as index
-from autosched.graph.ops import kept_boxes as kept_boxes
 from autosched.graph.ops import linear as linear
+from autosched.graph.ops import non_maximum_suppression as non_maximum_suppression
 from autosched.graph.ops import norm as norm
 from autosched.graph.ops import packed as packed
 from autosched.graph.ops import pointwise as pointwise

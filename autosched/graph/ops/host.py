@@ -12,9 +12,9 @@ import numpy.typing as npt
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops import scatter
 from autosched.graph.ops.best import best
-from autosched.graph.ops.few_best import few_best
 from autosched.graph.ops.registry import Known, Results, host_operator, like_first
 from autosched.graph.ops.tensors import normal_axis
+from autosched.graph.ops.top_k import top_k_kernel
 
 Array = npt.NDArray[Any]
 
@@ -33,7 +33,7 @@ def _top_k(x: Known, k: Known | None = None, *, axis: int = -1, **_: Any) -> Res
     return None if shape[axis] > x.shape[axis] else [(shape, x.dtype), (shape, "int64")]
 
 
-@host_operator("TopK", _top_k, few_best)
+@host_operator("TopK", _top_k, top_k_kernel)
 def top_k(
     x: Array, k: Array | None = None, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Array, Array]:

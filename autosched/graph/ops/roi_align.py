@@ -112,9 +112,8 @@ def max_roi_pool(
     bin that is outside of the image."""
     out = np.zeros((len(rois), x.shape[1], *pooled_shape), x.dtype)
     ends = rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)
-    ends = np.trunc(ends + np.copysign(np.float32(0.5), ends)).astype(
-        np.int64
-    )  # halves away from 0
+    # Halves are rounded away from 0.
+    ends = np.trunc(ends + np.copysign(np.float32(0.5), ends)).astype(np.int64)
     for r, (x0, y0, x1, y1) in enumerate(ends):
         bins = [
             _bins(begin, max(end - begin + 1, 1), count, extent)

@@ -101,11 +101,13 @@ def nest(
     return body
 
 
-def first_long(extents: Sequence[int]) -> int:
-    """The first loop of more than one iteration, for threads to share; -1 where there is too little
-    to do."""
-    long = [d for d, n in enumerate(extents) if n > 1]
-    return long[0] if long and prod(extents) > ALONE else -1
+def first_long(extents: Sequence[int], elements: int, axes: Sequence[int] | None = None) -> int:
+    """The first loop of more than one iteration, of `axes` or of all, for threads to share; -1
+    where there is none, or where the `elements` that all loops go through are few."""
+    if elements <= ALONE:
+        return -1
+    every = range(len(extents)) if axes is None else axes
+    return next((d for d in every if extents[d] > 1), -1)
 
 
 def parts(extent: int) -> int:
@@ -124,10 +126,9 @@ class Loops:
         self.shape = [int(n) for n in shape]
         self.indices = [f"i{d}" for d in range(len(shape))]
         self.parts = 1
-        long = [d for d in shared if self.shape[d] > 1]
-        if not long or prod(self.shape) <= ALONE:
+        axis = first_long(self.shape, prod(self.shape), shared)
+        if axis < 0:
             return
-        (axis, *_) = long
         extent = self.shape[axis]
         self.parts = parts(extent) if axis == last else extent
         each = self.shape[axis] = extent // self.parts

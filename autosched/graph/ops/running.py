@@ -13,7 +13,7 @@ from typing import Any
 
 from autosched.graph.ops.reduce import STRETCH
 from autosched.graph.ops.registry import find
-from autosched.graph.ops.routines import ALONE, Loops, fixed, nest, routine
+from autosched.graph.ops.routines import Loops, first_long, fixed, nest, routine
 from autosched.graph.ops.tensors import TensorLike, in_wider, normal_axis
 from autosched.graph.strategies import Input, Strategy, strategy
 from autosched.target import Target
@@ -21,9 +21,10 @@ from autosched.target import Target
 ROWS = 8
 """Rows that take turns: a sum is ready when its turn comes again."""
 
-
 Statement = Callable[[Callable[[str], str]], str]
-"""What sets an element, whose indices are told by that along the axis."""
+"""Makes the statement that sets one element. Its argument makes the indices of an element of the
+same row from the one along the axis: of row o0 of a matrix, "k" gives "o0, k", and the statement
+may be "y[o0, k] = y[o0, k - 1] + x[o0, k]"."""
 
 
 def running(name: str, combined: str, first: int) -> Callable[..., Any]:
@@ -80,13 +81,11 @@ def _of_rows(shape: tuple[int, ...], along: int, first: Statement, following: St
         turns = "\n".join(following(at) for at in every)
         return "\n".join(first(at) for at in every) + "\n" + _in_turn(shape[along], turns)
 
-    long = [d for d, n in enumerate(outer) if n > 1]
-    shared = long[0] if long and prod(shape) > ALONE else -1
+    shared = first_long([*outer, rows // ROWS], prod(shape))
     body = []
     if rows >= ROWS:
         within = block([f"b * {ROWS} + {r}" for r in range(ROWS)])
-        alone = shared < 0 and prod(shape) > ALONE
-        body.append(nest(["b"], [rows // ROWS], within, 0 if alone else -1))
+        body.append(nest(["b"], [rows // ROWS], within, 0 if shared == len(outer) else -1))
     if rows % ROWS:
         body.append(block([str(r) for r in range(rows - rows % ROWS, rows)]))
     return nest(names, outer, "\n".join(body), shared)

@@ -7,6 +7,7 @@ order, and writes its own part of the rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from autosched.graph.errors import Unsupported
@@ -78,7 +79,7 @@ def _scattered(
     names = [f"c{d}" for d in range(len(shape))]
     at = ", ".join(names)
     copy = f"out[{at}] = x[{at}]"
-    copied = nest(names, shape, copy, first_long(shape), "vectorized")
+    copied = nest(names, shape, copy, first_long(shape, prod(shape)), "vectorized")
     inputs = {"x": x, "indices": indices, "updates": updates}
     (made,) = routine(name, inputs, {"out": (shape, x.dtype)}, f"{copied}\n{body}")
     return made

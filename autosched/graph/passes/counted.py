@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autosched.graph.infer import inference
 from autosched.graph.ir import Binding, Body, Call, Var
-from autosched.graph.ops.kept_boxes import NAME
+from autosched.graph.ops.non_maximum_suppression import NAME
 from autosched.graph.passes.bodies import Renaming, body_pass
 
 
@@ -13,7 +13,7 @@ def counted(body: Body) -> Body:
     """rewrite:
     y = op.non_max_suppression(boxes, scores, 200, 0.5)
     ->
-    rows, count = op.autosched_kept_boxes(boxes, scores, 200, 0.5)
+    rows, count = op.autosched_non_max_suppression(boxes, scores, 200, 0.5)
     y = op.autosched_first_rows(rows, count)
 
     where a kernel can say the first.

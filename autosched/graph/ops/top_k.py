@@ -1,5 +1,5 @@
-"""TopK of few elements as a routine: the best so far in order, and a look at each block of elements
-for one that is better than the last of these."""
+"""TopK as a routine, for a small K: the best elements so far in order, and a look at each block of
+elements for one that is better than the last of these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textwrap import indent
 from typing import Any
 
 from autosched.graph.errors import Unsupported
-from autosched.graph.ops.routines import ALONE, fixed, nest, number, routine
+from autosched.graph.ops.routines import first_long, fixed, nest, number, routine
 from autosched.graph.ops.tensors import TensorLike, normal_axis
 
 MOST = 64
@@ -47,7 +47,7 @@ at[{row}T.clamp_index(place[()], {k})] = j
 """
 
 
-def few_best(
+def top_k_kernel(
     x: TensorLike,
     k: TensorLike | None = None,
     *,
@@ -85,7 +85,6 @@ def few_best(
     text = _TEXT.strip("\n").format(**words)
     if many == head:
         text = text[: text.index("for block")]
-    long = [d for d, m in enumerate(outer) if m > 1]
-    shared = long[0] if long and prod(shape) > ALONE else -1
+    shared = first_long(outer, prod(shape))
     outputs = {"y": ((*outer, n), x.dtype), "at": ((*outer, n), "int64")}
     return routine("top_k", {"x": x}, outputs, nest(names, outer, text, shared))

@@ -18,12 +18,12 @@ from autosched.graph.ops.suppression import non_max_suppression
 from autosched.graph.ops.tensors import TensorLike
 
 Array = npt.NDArray[Any]
-NAME = "autosched.KeptBoxes"
+NAME = "autosched.NonMaxSuppression"
 MOST_ROWS = 1 << 20
 """Rows that have room, at most: a bound that a file gives may be any number."""
 
 
-def kept_boxes_kernel(
+def non_max_suppression_kernel(
     boxes: TensorLike,
     scores: TensorLike,
     most: TensorLike | None = None,
@@ -52,7 +52,7 @@ def kept_boxes_kernel(
         taken=taken, corners=_indented(corners, 8), sift=sift,
     )  # fmt: skip
     outputs = {"rows": ((pairs * limit, 3), "int64"), "count": ((1,), "int64")}
-    return routine("kept_boxes", {"boxes": boxes, "scores": scores}, outputs, text)
+    return routine("non_max_suppression", {"boxes": boxes, "scores": scores}, outputs, text)
 
 
 def _limit(most: float, many: int) -> int:
@@ -167,8 +167,8 @@ for row in T.serial(count[0], {pairs} * {limit}):
 """
 
 
-@host_operator(NAME, kernel=kept_boxes_kernel)
-def kept_boxes(
+@host_operator(NAME, kernel=non_max_suppression_kernel)
+def non_max_suppression_rows(
     boxes: Array,
     scores: Array,
     most: Array | None = None,
