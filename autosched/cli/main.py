@@ -158,5 +158,5 @@ def _flush(command: list[str]) -> int:
 def _unwritten(command: list[str], error: OSError) -> int:
     """Let go of output that cannot be written: Python would try once more at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # Whoever read our output may have gone (`| head`).
+    # The reader of the output may have ended (`| head`).
     return PIPE_CLOSED if isinstance(error, BrokenPipeError) else _failed(command, error)

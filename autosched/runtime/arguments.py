@@ -123,11 +123,8 @@ def _as_array(argument: Any, where: str) -> Array:
         return argument
     try:
         return np.asarray(memoryview(argument))
-    except (
-        TypeError,
-        ValueError,
-        NotImplementedError,
-    ) as e:  # no buffer, or of a format NumPy lacks
+    # memoryview raises NotImplementedError for a buffer of a format that it has no code for.
+    except (TypeError, ValueError, NotImplementedError) as e:
         found = foreign(argument, where)
         if found is None:
             raise ArgumentError(

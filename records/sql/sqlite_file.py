@@ -44,8 +44,8 @@ class SqliteFile:
         if not size:
             raise NoRecord(f"no records at {self.path}: the file is empty")
         if is_read_only(self.path) and not _log_size(self.path):
-            # The write-ahead log needs a file beside the database, even to read. Nobody can change
-            # the database there, so that SQLite may read it without locks.
+            # The write-ahead log needs a file beside the database, even to read. No process can
+            # change the database on a read-only file system, so SQLite may read without locks.
             self._mode = "ro&immutable=1"
 
     def listen(self, engine: Engine) -> None:

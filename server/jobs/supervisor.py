@@ -187,7 +187,8 @@ class Supervisor:
                 self.readiness.note(e)
                 self._outage.failed(e)
             except Exception:
-                # One look that fails must not leave all jobs without anybody to look after them.
+                # The supervisor serves all jobs, so an unexpected error in one pass must not end
+                # the loop. It is logged with its traceback, and the next pass tries again.
                 _log.exception("looking after jobs failed")
         self._park_all()
 

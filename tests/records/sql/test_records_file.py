@@ -82,7 +82,7 @@ def _without_tables(folder: Path) -> Path:
 def test_a_database_on_a_read_only_file_system_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a file beside it, which nobody could make there."""
+    """Without a file beside it, which a read-only file system does not allow."""
     path = tmp_path / "a #%.db"
     workload = WORKLOAD
     with Store(path) as store:

@@ -228,7 +228,7 @@ def test_patience_ends() -> None:
         client.job("x")
 
 
-def test_a_certificate_of_nobody_known_is_not_waited_for(
+def test_a_certificate_of_an_unknown_authority_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_certs(tmp_path)

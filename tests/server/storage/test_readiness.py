@@ -49,7 +49,7 @@ def test_a_database_that_takes_no_writes_is_not_ready(
 
 
 def test_a_database_whose_file_was_moved_away_is_away(tmp_path: Path) -> None:
-    """What is stored in the file that is open would be lost; nobody makes one at its path."""
+    """Rows written to the open file would be lost; no process makes a file at its path."""
     with serving(settings(tmp_path)) as client:
         client.get("/readyz").raise_for_status()
         (tmp_path / "x.db").rename(tmp_path / "old.db")
