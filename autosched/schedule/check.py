@@ -34,6 +34,7 @@ from autosched.tir.nodes import (
     Node,
     Predicate,
     PrimFunc,
+    buffers_of,
     loops_of,
 )
 from autosched.tir.printer import format_node
@@ -85,6 +86,12 @@ def names(variables: Iterable[Var]) -> str:
 def is_array(*values: Int | None) -> bool:
     """Whether any value differs by candidate."""
     return any(isinstance(v, np.ndarray) for v in values)
+
+
+def is_population(func: PrimFunc) -> bool:
+    """Whether an extent, a shape or an alignment differs by candidate."""
+    shapes = [n for b in buffers_of(func) for n in (*b.shape, *(x for a in b.align for x in a))]
+    return is_array(*extents_of(func).values(), *shapes)
 
 
 def ordered_vars(block: Block) -> set[Var]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from autosched.tir.affine import Affine, Digit, Extents, Int
-from autosched.tir.nodes import Node, PrimFunc, sites
+from autosched.tir.nodes import Node, PrimFunc, Site
 from autosched.tir.numbers import Numbers
 
 
@@ -30,18 +30,15 @@ def _column(n: int) -> Callable[[Int], Int]:
     return number
 
 
-def has_digits(func: PrimFunc) -> bool:
-    """Whether a `(x // d) % m` of the program has numbers that differ by candidate: alone, a
-    candidate may then have a simpler form, to which more applies."""
-    for site in sites(func):
-        block = site.block
-        if has_digits_in([*block.bindings, *(p.form for p in block.predicates)], site.extents()):
-            return True
-        accessed = [i for a in (*block.reads, *block.writes) for i in a.indices]
-        axes = {it.var: it.extent for it in block.iters}
-        if has_digits_in([i for i in accessed if isinstance(i, Affine)], axes):
-            return True
-    return False
+def has_digits_at(site: Site) -> bool:
+    """Whether a `(x // d) % m` of a block has numbers that differ by candidate: alone, a candidate
+    may then have a simpler form, to which more applies."""
+    block = site.block
+    if has_digits_in([*block.bindings, *(p.form for p in block.predicates)], site.extents()):
+        return True
+    accessed = [i for a in (*block.reads, *block.writes) for i in a.indices]
+    axes = {it.var: it.extent for it in block.iters}
+    return has_digits_in([i for i in accessed if isinstance(i, Affine)], axes)
 
 
 def has_digits_in(forms: Iterable[Affine], extents: Extents) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from autosched.errors import NotBatchable
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.check import (
     names,
@@ -139,8 +140,9 @@ def _guards(site: Site, loop: Var, reduced: set[Var], what: str) -> list[Predica
         fits = p.form.substitute(first, extents).span(extents)[1] < p.bound
         if always(fits):
             continue
-        # A condition in a body has one number, and is on axes that the block reduces over.
-        if isinstance(fits, np.ndarray) or not reduced.issuperset(p.form.variables()):
+        if isinstance(fits, np.ndarray):  # a condition in a body has one number
+            raise NotBatchable(f"{what}: which partial results have no term differs by candidate")
+        if not reduced.issuperset(p.form.variables()):
             require(
                 fits,
                 f"{what}: with extent {show(extents[loop])} some partial results have no term; "

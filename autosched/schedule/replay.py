@@ -9,8 +9,8 @@ import numpy as np
 from autosched.checks import instance
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import more
+from autosched.schedule.check import is_population
 from autosched.schedule.handles import RV
-from autosched.schedule.population import has_digits
 from autosched.schedule.recorder import Recorder
 from autosched.schedule.trace import RETURN_TUPLES, Decision, Ref, Step, Trace, step_text
 
@@ -87,11 +87,7 @@ def replay(sch: Recorder, trace: Trace) -> None:
 
 
 def _may_differ(sch: Recorder, step: Step) -> bool:
-    """Whether a candidate alone may be granted what is refused to the population: with digits
-    whose numbers differ by candidate, its forms may be simpler."""
-    if step.op == "tensorize":
-        return any(isinstance(v, np.ndarray) for v in sch.decisions.values())
-    packs = step.op in ("cache_read", "transform_layout") and any(
-        isinstance(sch._int(v), np.ndarray) for v in step.values() if isinstance(v, Decision)
-    )
-    return packs or has_digits(sch.func)
+    """Whether a candidate alone may be granted what is refused to the population: its forms may be
+    simpler."""
+    used = (sch._int(v) for v in step.values() if isinstance(v, Decision))
+    return is_population(sch.func) or any(isinstance(v, np.ndarray) for v in used)

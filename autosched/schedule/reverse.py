@@ -12,6 +12,7 @@ from autosched.schedule.by_element import nest_by_elements
 from autosched.schedule.check import (
     contained,
     is_array,
+    is_population,
     loop_vars,
     ordered_vars,
     refuse,
@@ -23,6 +24,7 @@ from autosched.schedule.conflicts import check_complete_inputs, check_written_fi
 from autosched.schedule.inverse import points_reading
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import Guard, child_with, full, guards_of, insert, nest
+from autosched.schedule.population import has_digits_at
 from autosched.tir.affine import Affine, Digit, Extents, Int, always, imax, same_int
 from autosched.tir.apart import Condition, as_many, injective, settled
 from autosched.tir.expr import Var
@@ -91,6 +93,8 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
     path = path_to(bare, loop)
     depth = len(path)
     producers = _producers(bare, site.block)
+    if has_digits_at(site):
+        raise NotBatchable(f"{what}: which points read what is written differs by candidate")
     below = [s for s in producers if len(s.loops) >= depth and s.loops[depth - 1] is path[-1]]
     if not below:
         have = ", ".join(s.block.name for s in producers) or "none"
@@ -102,7 +106,9 @@ def reverse_compute_at(func: PrimFunc, block: str, loop: Var) -> PrimFunc:
         node = _nest(site.block, below, producers, path, guards, what)
     except NotBatchable:
         raise
-    except ScheduleError:
+    except ScheduleError as e:
+        if is_population(func):  # those that are refused runs alone may be visited by elements
+            raise NotBatchable(str(e)) from e
         others = [p for p in producers if p not in below and _shared(p, path)]
         found = nest_by_elements(site.block, below, others, path, guards)
         if found is None:

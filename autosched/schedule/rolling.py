@@ -9,7 +9,7 @@ from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule.annotate import written_intermediate
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.cache import unused_name
-from autosched.schedule.check import bare_axes, extents_of, is_array, loop_vars, refuse, show
+from autosched.schedule.check import bare_axes, is_population, loop_vars, refuse, show
 from autosched.schedule.compute import check_inputs, needed_ranges
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, children, guards_of, insert, nest
@@ -23,7 +23,6 @@ from autosched.tir.nodes import (
     IterKind,
     PrimFunc,
     Site,
-    buffers_of,
     kind_vars,
     path_to,
     readers_of,
@@ -128,8 +127,7 @@ def rolling_buffer(
 
 def _check_numbers(func: PrimFunc, what: str) -> None:
     """Raise NotBatchable for a population: what is right is verified, of one program."""
-    shapes = [n for b in buffers_of(func) for n in (*b.shape, *(x for a in b.align for x in a))]
-    if is_array(*extents_of(func).values(), *shapes):
+    if is_population(func):
         raise NotBatchable(f"{what}: what iterations share is found for one candidate at a time")
 
 

@@ -311,7 +311,7 @@ def test_a_condition_that_some_candidates_break() -> None:
     schedule = Schedule(row_sum(8, 16), {"f": np.array([4, 32])})
     _, k = loops(schedule, "S")
     _, lanes = schedule.split(k, [None, Decision("f")])
-    with pytest.raises(NotBatchable, match="for some candidates"):
+    with pytest.raises(NotBatchable, match="no term differs by candidate"):
         schedule.rfactor(lanes)
 
 
@@ -325,6 +325,18 @@ def test_padding_of_an_extent_that_differs_by_candidate() -> None:
     unpacked = schedule.cache_read(block, 0, scope="local")
     with pytest.raises(NotBatchable, match="differs by candidate"):
         schedule.pad_axis(schedule.get_loops(unpacked)[0], 5)
+
+
+@pytest.mark.parametrize("factors", [[2, 5], [3, 5], [5, 2]])
+def test_readers_of_packed_tiles_that_differ_by_candidate(factors: list[int]) -> None:
+    """With a tile of 5 alone the reader's `vi // 5` is 0, and its nest another one."""
+    schedule = Schedule(row_sum(3, 3), {"d": np.array(factors)})
+    block = schedule.get_block("S")
+    packed = schedule.cache_read(
+        block, 0, scope="local", layout=[[1, Decision("d")], 0, [1, 1, Decision("d")]]
+    )
+    with pytest.raises(NotBatchable, match="differs by candidate|has not written"):
+        schedule.reverse_compute_at(block, schedule.get_loops(packed)[0])
 
 
 def test_padding_that_some_candidates_need() -> None:
