@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autosched.graph.builder import var as var
     from autosched.graph.data import DataType as DataType
     from autosched.graph.differentiate import gradient as gradient
+    from autosched.graph.dynamic import DynamicModel as DynamicModel
     from autosched.graph.errors import ExternalError as ExternalError
     from autosched.graph.errors import Unsupported as Unsupported
     from autosched.graph.evaluator import evaluate as evaluate
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from autosched.graph.values import from_list as from_list
     from autosched.graph.values import to_list as to_list
     from autosched.tuning.graph import build as build
+    from autosched.tuning.graph import build_dynamic as build_dynamic
     from autosched.tuning.report.model_result import TunedModel as TunedModel
     from autosched.tuning.run.model_tasks import extract_tasks as extract_tasks
     from autosched.tuning.run.model_tuning import tune as tune
@@ -64,12 +66,14 @@ _HOME = {
     "QuantisedModel": "autosched.graph.quantisation",
     "ExternalError": "autosched.graph.errors",
     "DataType": "autosched.graph.data",
+    "DynamicModel": "autosched.graph.dynamic",
     "Strategy": "autosched.graph.strategies",
     "Function": "autosched.graph.ir",
     "Tagged": "autosched.graph.values",
     "TunedModel": "autosched.tuning.report.model_result",
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
+    "build_dynamic": "autosched.tuning.graph",
     "check": "autosched.graph.inference",
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",

@@ -19,7 +19,7 @@ from autosched.graph.model import Argument, CompiledModel, thread_count
 from autosched.graph.passes import lambda_lift, optimise, partial_eval
 from autosched.graph.passes.calling import control, reachable
 from autosched.graph.passes.precision import PRECISIONS
-from autosched.graph.planner import Constants, plan_function
+from autosched.graph.planner import Constants, Shared, plan_function
 from autosched.graph.types import TensorType, Type
 from autosched.target import Target
 from autosched.tir.module import IRModule
@@ -109,14 +109,15 @@ def compile_ready(
     artifacts: Artifacts | None = None,
     consume: bool = False,
     flush_denormals: bool = False,
+    shared: Shared | None = None,
 ) -> CompiledModel:
     """A prepared module compiled; `artifacts` as `compile_functions` takes them, `consume` as
-    `compile_module` does."""
+    `compile_module` does, `shared` as `Constants` has it."""
     main = main_of(ready)
     externals = compile_external(ready, where)
     kernels = compile_functions(primitives(ready), where, progress, cache, choose, artifacts)
     kernels |= externals.kernels
-    constants = Constants()
+    constants = Constants(shared=shared)
     if consume:
         for f in ready.graphs.values():
             if isinstance(f, Function) and not (f.is_primitive or f.is_external):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -46,6 +48,29 @@ from autosched.runtime.function import Function as Linked
 from autosched.tir.dtypes import array_dtype
 
 
+@dataclass(frozen=True)
+class Shared:
+    """The arrays of all builds of a model: one that is there is not made again, and those with
+    equal contents are in memory once."""
+
+    made: WeakKeyDictionary[Const, WeakValueDictionary[object, Array]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    contents: WeakValueDictionary[bytes, Array] = field(default_factory=WeakValueDictionary)
+
+    def array(self, key: object, const: Const, make: Callable[[], Array]) -> Array:
+        """What `make` makes of a constant; `key` tells the ways of doing so apart."""
+        known = self.made.setdefault(const, WeakValueDictionary())
+        array = known.get(key)
+        if array is None:
+            array = make()
+            digest = hashlib.blake2b(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            array = self.contents.setdefault(digest.digest(), array)
+            known[key] = array
+        return array
+
+
 @dataclass
 class Constants:
     """Constants as they are taken, each made once: laid out as the kernel's parameter says, and
@@ -56,6 +81,7 @@ class Constants:
     keep: list[Const] = field(default_factory=list)
     uses: Counter[int] = field(default_factory=Counter)
     """How often constants that may be stripped are still read, by id; see `consume`."""
+    shared: Shared | None = None
 
     def consume(self, body: Body) -> None:
         """Strip each constant once kernels have all that is read of it, so that packed weights do
@@ -66,7 +92,7 @@ class Constants:
 
     def plain(self, const: Const) -> int:
         """A constant as it is."""
-        return self._number(("plain", id(const)), const, lambda: const.value)
+        return self._number(("plain",), const, lambda: const.value)
 
     def weight(self, kernel: Kernel, n: int, const: Const) -> int:
         """Argument n of a kernel."""
@@ -75,7 +101,7 @@ class Constants:
         assert isinstance(t, TensorType)
         prepare = dict(kernel.artifact.prepare).get(n)
         transform = kernel.transforms.get(n)
-        key = (id(const), t.layout, kernel.workload_key if prepare or transform else "")
+        key = (t.layout, kernel.workload_key if prepare or transform else "")
 
         def make() -> Array:
             value = const.value
@@ -102,13 +128,14 @@ class Constants:
             const.strip()
         return number
 
-    def _number(self, key: object, const: Const, make: object) -> int:
-        assert callable(make)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.arrays)
-            self.arrays.append(make())
+    def _number(self, key: tuple[object, ...], const: Const, make: Callable[[], Array]) -> int:
+        own = id(const), *key
+        if own not in self.numbers:
+            self.numbers[own] = len(self.arrays)
+            array = make() if self.shared is None else self.shared.array(key, const, make)
+            self.arrays.append(array)
             self.keep.append(const)  # its id is in use
-        return self.numbers[key]
+        return self.numbers[own]
 
 
 def _check_moved(kernel: Kernel, wanted: Param, moved: Array) -> None:

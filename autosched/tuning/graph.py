@@ -8,12 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from autosched.checks import path_text
+from autosched.checks import path_text, shown
 from autosched.errors import ArgumentError
 from autosched.graph.cache import KernelCache
-from autosched.graph.compile import compile_module
-from autosched.graph.kernels import Choice, Choose, Progress
+from autosched.graph.compile import compile_module, compile_ready, prepared
+from autosched.graph.dynamic import DynamicModel
+from autosched.graph.kernels import Artifacts, Choice, Choose, Progress
 from autosched.graph.model import CompiledModel
+from autosched.graph.onnx_import import ModelLike, OpenModel
+from autosched.graph.planner import Shared
+from autosched.integers import as_int
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
 from autosched.tir.module import IRModule
@@ -58,6 +62,44 @@ def build(
             module, target, params, threads, progress, kept, choose, consume, flush_denormals,
             precision,
         )  # fmt: skip
+
+
+def build_dynamic(
+    model: ModelLike,
+    target: Target | str = "llvm",
+    records: RecordsLike | None = None,
+    threads: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    flush_denormals: bool = False,
+    precision: str = "float32",
+    kept: int = 16,
+) -> DynamicModel:
+    """An ONNX model that takes arrays of any sizes that its file leaves open.
+
+    `model`: a path, the file's bytes, or a ModelProto. `kept`: how many builds are kept, those that
+    were called last. The others are as `build` takes them. Nothing is built before the first call.
+    Raises Unsupported for what is no model, and ArgumentError.
+    """
+    count = as_int(kept)
+    if count is None or count < 1:
+        raise ArgumentError(f"kept is {shown(kept)}; expected an int from 1 up")
+    where = target if isinstance(target, Target) else Target(target)
+    folder = None
+    if cache is not None:
+        folder = KernelCache(Path(path_text("cache", cache, ArgumentError)))
+    artifacts: Artifacts = {}
+    shared = Shared()
+
+    def compiled(module: IRModule) -> CompiledModel:
+        ready = prepared(module, None, precision, where)
+        with ExitStack() as stack:
+            choose = None if records is None else best_of(stack.enter_context(opened(records)))
+            return compile_ready(
+                ready, where, threads, None, folder, choose, artifacts,
+                flush_denormals=flush_denormals, shared=shared,
+            )  # fmt: skip
+
+    return DynamicModel(OpenModel(model), compiled, count)
 
 
 def best_of(source: RecordSource) -> Choose:

@@ -335,7 +335,7 @@ def test_readers_of_packed_tiles_that_differ_by_candidate(factors: list[int]) ->
     packed = schedule.cache_read(
         block, 0, scope="local", layout=[[1, Decision("d")], 0, [1, 1, Decision("d")]]
     )
-    with pytest.raises(NotBatchable, match="differs by candidate|has not written"):
+    with pytest.raises(NotBatchable, match=r"differs by candidate|has not written"):
         schedule.reverse_compute_at(block, schedule.get_loops(packed)[0])
 
 

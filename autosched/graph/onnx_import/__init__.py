@@ -26,9 +26,10 @@ from collections.abc import Mapping, Sequence
 from autosched.graph.errors import Unsupported
 from autosched.graph.onnx_import.files import BOUNDS, MALFORMED, Bounds, ModelLike, load
 from autosched.graph.onnx_import.reader import Reader
+from autosched.graph.onnx_import.scope import Origins, inputs_of
 from autosched.tir.module import IRModule
 
-__all__ = ["Bounds", "ModelLike", "from_onnx"]
+__all__ = ["Bounds", "ModelLike", "OpenModel", "from_onnx"]
 
 
 def from_onnx(
@@ -42,8 +43,27 @@ def from_onnx(
     name; sizes that the file leaves open must be given. Raises Unsupported, naming node, operator
     and attribute.
     """
-    proto, folder = load(model, bounds)
-    try:
-        return IRModule({}, {"main": Reader(proto, folder, bounds).main(shapes or {})})
-    except MALFORMED as e:
-        raise Unsupported(f"the model is malformed: {type(e).__name__}: {e}") from e
+    return OpenModel(model, bounds).module(shapes or {})
+
+
+class OpenModel:
+    """A model whose open sizes are given each time that it is read. All modules share its
+    constants."""
+
+    def __init__(self, model: ModelLike, bounds: Bounds = BOUNDS) -> None:
+        proto, folder = load(model, bounds)
+        self._reader = Reader(proto, folder, bounds)
+
+    def module(
+        self, shapes: Mapping[str, Sequence[int]], origins: Origins | None = None
+    ) -> IRModule:
+        """As `from_onnx`; what is computed while the model is read is noted in `origins`."""
+        try:
+            return IRModule({}, {"main": self._reader.main(shapes, origins)})
+        except MALFORMED as e:
+            raise Unsupported(f"the model is malformed: {type(e).__name__}: {e}") from e
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(i.name for i in inputs_of(self._reader.model.graph))

@@ -68,6 +68,7 @@ def inlined(
         bindings=scope.bindings,
         opsets=opsets(body.opset_import),
         absent=frozenset(body.input) - values.keys(),
+        origins=scope.origins,
     )
     defaults = {**_defaults(node, scope), **{a.name: a for a in body.attribute_proto}}
     for n, one in enumerate(body.node):

@@ -17,6 +17,7 @@ from autosched.graph.onnx_import import functions, sequences, subgraphs
 from autosched.graph.onnx_import.files import MALFORMED, Bounds
 from autosched.graph.onnx_import.scope import (
     Listed,
+    Origins,
     Scope,
     Value,
     identifier,
@@ -39,15 +40,22 @@ class Reader:
     def __init__(self, model: onnx.ModelProto, folder: Path | None, bounds: Bounds) -> None:
         self.model, self.bounds, self.tensors = model, bounds, Tensors(folder, bounds)
         self.nodes = 0
+        self.weights: dict[str, Value] | None = None
+        """The constants of the model's graph, which all modules read from it share."""
         self.opsets = functions.opsets(model.opset_import) or {"": 1}
         self.functions = {(f.domain, f.name): f for f in model.functions}
 
-    def main(self, shapes: Mapping[str, Sequence[int]]) -> Function:
-        """The graph of the model; `shapes` as those of `from_onnx`."""
+    def main(self, shapes: Mapping[str, Sequence[int]], origins: Origins | None = None) -> Function:
+        """The graph of the model; `shapes` as those of `from_onnx`. What is computed while it is
+        read is noted in `origins`."""
         graph = self.model.graph
+        self.nodes = 0
         functions.check_opset(self.opsets)
-        scope = Scope(self.bounds, opsets=self.opsets)
-        self.initializers(graph, scope)
+        scope = Scope(self.bounds, opsets=self.opsets, origins=origins)
+        if self.weights is None:
+            self.initializers(graph, scope)
+            self.weights = dict(scope.values)
+        scope.values.update(self.weights)
         params: list[Var] = []
         infos = inputs_of(graph)
         names_in = [i.name for i in infos]
@@ -82,7 +90,7 @@ class Reader:
 
     def inner(self, graph: onnx.GraphProto, scope: Scope) -> Scope:
         """The scope of a graph inside one."""
-        inner = Scope(self.bounds, outer=scope, opsets=scope.opsets)
+        inner = Scope(self.bounds, outer=scope, opsets=scope.opsets, origins=scope.origins)
         self.initializers(graph, inner)
         return inner
 

@@ -6,7 +6,7 @@ import heapq
 import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -15,7 +15,7 @@ from autosched.graph.builder import make_call
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant, folded, is_weight
 from autosched.graph.infer import infer
-from autosched.graph.ir import Atom, Binding, Call, Var
+from autosched.graph.ir import Atom, Binding, Call, Const, Var
 from autosched.graph.onnx_import.files import BOUNDS, Bounds
 from autosched.graph.onnx_import.tensors import check_shape
 from autosched.graph.types import TensorType
@@ -51,10 +51,15 @@ def tensors(values: Sequence[Value | None]) -> list[Atom | None]:
     return out
 
 
+Origins = dict[int, tuple[Call, int, Const]]
+"""Constants that were computed during the import, by id: the call, the number of its result, and
+the constant itself, so that its id stays in use."""
+
+
 @dataclass
 class Scope:
     """Names of one graph: what they stand for, and where those around it are looked up. `absent`
-    are inputs of a function that its call leaves out."""
+    are inputs of a function that its call leaves out; `origins` notes what constants come from."""
 
     bounds: Bounds = BOUNDS
     values: dict[str, Value] = field(default_factory=dict)
@@ -62,6 +67,7 @@ class Scope:
     bindings: list[Binding] = field(default_factory=list)
     opsets: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
+    origins: Origins | None = None
 
     def find(self, name: str) -> Value | None:
         """What a name stands for, here or around."""
@@ -94,9 +100,17 @@ class Scope:
         call, _ = make_call(name, given, attrs)
         try:
             done = None if is_weight(call) else folded(call, len(names))
-            return self.bind(call, names) if done is None else done
+            if done is None:
+                return self.bind(call, names)
         except Unsupported as e:
             raise Unfit(str(e)) from e
+        return done if self.origins is None else self._noted(call, done, self.origins)
+
+    def _noted(self, call: Call, done: Sequence[Const], origins: Origins) -> Sequence[Const]:
+        # Constants of equal calls are one object, whatever their arguments were computed from.
+        own = [replace(c) for c in done]
+        origins.update((id(c), (call, n, c)) for n, c in enumerate(own))
+        return own
 
     def bind(self, call: Call, names: Sequence[str]) -> Sequence[Atom]:
         """The results of a call of an operator, bound to variables of these names."""

@@ -1,0 +1,201 @@
+"""A model for all lengths of an axis up to a capacity: what lies beyond the length is masked.
+
+The model is read at three lengths: the capacity, one less, and the least that it shall serve. What
+is the same in all of them does not depend on the length; a size that grows with it is an axis with
+padding. Every operator is taken over at the capacity, with what it must not see of the padding
+masked by the length, an input of the model (`rules`).
+
+    reading N   x: (1, 64, 768)     q @ k: (64, 64)      softmax(q @ k)
+    reading M   x: (1, 63, 768)     q @ k: (63, 63)      softmax(q @ k)
+    made        x: (1, 64, 768)     q @ k: (64, 64)      softmax(where(j < length, q @ k, -inf))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from autosched.graph.builder import Value, function
+from autosched.graph.dynamic.rules import rule_of
+from autosched.graph.dynamic.values import LENGTH, Masks, Padded, Step
+from autosched.graph.errors import Unsupported
+from autosched.graph.ir import Array, Atom, Call, Const, Function, Var, type_of
+from autosched.graph.onnx_import.scope import Origins
+from autosched.graph.types import TensorType
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The function of a model at one length, and how each of its values is computed."""
+
+    length: int
+    main: Function
+    makers: Mapping[int, tuple[Call, int]]
+
+    @staticmethod
+    def of(length: int, main: Function, origins: Origins) -> Reading:
+        """`origins` as the import notes them. Raises Unsupported for a function with control
+        flow."""
+        makers = {n: (c, i) for n, (c, i, _) in origins.items()}
+        for b in main.body.bindings:
+            if not isinstance(b.value, Call) or not isinstance(b.value.callee, str):
+                raise Unsupported(f"{type(b.value).__name__} is not padded")
+            makers.update((id(v), (b.value, n)) for n, v in enumerate(b.vars))
+        return Reading(length, main, makers)
+
+
+Atoms = tuple[Atom, Atom, Atom]
+
+
+@dataclass
+class Padding:
+    """Makes the function at the capacity out of three readings."""
+
+    readings: tuple[Reading, Reading, Reading]
+    made: dict[int, Padded] = field(default_factory=dict)
+    bound: dict[int, tuple[Var, ...]] = field(default_factory=dict)
+    """The results of the calls of all readings, by id."""
+
+    def __post_init__(self) -> None:
+        a, b, c = self.readings
+        self.masks = Masks((a.length, b.length, c.length))
+        for r in self.readings:
+            self.bound.update((id(b.value), b.vars) for b in r.main.body.bindings)
+
+    def function(self) -> tuple[Function, tuple[tuple[int | None, ...], ...]]:
+        """The function, whose last input is the length, and the ends of its results. Raises
+        Unsupported, naming the operator, for what cannot be padded."""
+        mains = [r.main for r in self.readings]
+        params = []
+        for atoms in zip(*(m.params for m in mains), strict=True):
+            value, ends = Value(atoms[0]), self.ends(atoms)
+            axes = frozenset(n for n, end in enumerate(ends) if end is not None)
+            self.made[id(atoms[0])] = Padded(value, ends, axes)
+            params.append(value)
+        results = [
+            self.atom(cast(Atoms, a)) for a in zip(*(m.body.results for m in mains), strict=True)
+        ]
+        made = function([*params, self.masks.length], [r.value for r in results])
+        attrs = dict(mains[0].attrs)
+        attrs["inputs"] = (*attrs["inputs"], LENGTH)
+        done = Function("main", made.params, made.body, tuple(sorted(attrs.items())))
+        return done, tuple(r.ends for r in results)
+
+    def atom(self, atoms: Atoms) -> Padded:
+        """A value; what it is computed from first."""
+        stack = [(atoms, False)]
+        while stack:
+            at, ready = stack.pop()
+            if id(at[0]) in self.made:
+                continue
+            found = None if ready else self._constant(at)
+            if found is not None:
+                self.made[id(at[0])] = found
+                continue
+            calls = self._calls(at)
+            args = list(zip(*(c.args for c in calls), strict=True))
+            if ready:
+                self._take(at, calls, args)
+                continue
+            stack.append((at, True))
+            for arg in args:
+                if all(a is None for a in arg):
+                    continue
+                if any(a is None for a in arg):
+                    raise Unsupported(f"{calls[0].callee}: an input depends on the length")
+                stack.append((cast(Atoms, arg), False))
+        return self.made[id(atoms[0])]
+
+    def _calls(self, atoms: Atoms) -> tuple[Call, Call, Call]:
+        """The calls that compute a value. Raises Unsupported where they differ in more than
+        attributes."""
+        found = [r.makers.get(id(a)) for r, a in zip(self.readings, atoms, strict=True)]
+        if any(f is None for f in found):
+            name = getattr(atoms[0], "name", "a constant")
+            raise Unsupported(f"{name} depends on the length in a way that is not padded")
+        (a, m), (b, n), (c, o) = (f for f in found if f is not None)
+        if not (a.callee == b.callee == c.callee and m == n == o):
+            raise Unsupported(f"{a.callee}: other operators at other lengths")
+        if not len(a.args) == len(b.args) == len(c.args):
+            raise Unsupported(f"{a.callee}: other inputs at other lengths")
+        return a, b, c
+
+    def _take(self, atoms: Atoms, calls: tuple[Call, Call, Call], args: list[Any]) -> None:
+        """Apply the rule of a call."""
+        own = self.readings[0].makers[id(atoms[0])][1]
+        outs = [self._results(r, c, a) for r, c, a in zip(self.readings, calls, atoms, strict=True)]
+        numbers = sorted(outs[0])
+        if any(sorted(o) != numbers for o in outs):
+            raise Unsupported(f"{calls[0].callee}: other results at other lengths")
+        ends = tuple(self.ends([o[n] for o in outs]) for n in numbers)
+        given = tuple(None if a[0] is None else self.made[id(a[0])] for a in args)
+        shapes = tuple(tuple(() if a[k] is None else _shape(a[k]) for a in args) for k in range(3))
+        step = Step(calls, given, ends, shapes)
+        results = rule_of(step)(self.masks, step)
+        for n, p in zip(numbers, results, strict=True):
+            self.made[id(outs[0][n])] = p
+        assert own in numbers
+
+    def _results(self, reading: Reading, made: Call, atom: Atom) -> dict[int, Atom]:
+        """The results of a call by their numbers, those that were computed early one by one."""
+        if isinstance(atom, Const):
+            return {reading.makers[id(atom)][1]: atom}
+        return dict(enumerate(self.bound[id(made)]))
+
+    def ends(self, atoms: Sequence[Atom]) -> tuple[int | None, ...]:
+        """Which axes of a value grow with the length, and by how many elements they are longer.
+        Raises Unsupported for an axis that grows otherwise."""
+        shapes = [_shape(a) for a in atoms]
+        if len({len(s) for s in shapes}) != 1:
+            raise Unsupported("a number of axes depends on the length")
+        out: list[int | None] = []
+        for sizes in zip(*shapes, strict=True):
+            more = {n - r.length for n, r in zip(sizes, self.readings, strict=True)}
+            if len(set(sizes)) == 1:
+                out.append(None)
+            elif len(more) == 1:
+                out.append(more.pop())
+            else:
+                raise Unsupported(f"an axis has the sizes {', '.join(map(str, sizes))}")
+        return tuple(out)
+
+    def _constant(self, atoms: Atoms) -> Padded | None:
+        """A constant: the same at all lengths, the beginning of one, or integers that grow with
+        the length; None for others."""
+        if not all(isinstance(a, Const) for a in atoms):
+            return None
+        first = cast(Const, atoms[0])
+        if all(a is first for a in atoms):
+            return Padded(Value(first), (None,) * len(first.type.known))
+        arrays = [cast(Const, a).value for a in atoms]
+        if len({a.ndim for a in arrays}) != 1:
+            return None
+        a, *others = arrays
+        if all(_is_beginning(a, b) for b in others):
+            return Padded(Value(first), self.ends(atoms))
+        if a.dtype.kind not in "iu" or any(b.shape != a.shape for b in others):
+            return None
+        n, *lengths = (r.length for r in self.readings)
+        step = a.astype(np.int64) - others[0]
+        if any((a - step * (n - m) != b).any() for b, m in zip(others, lengths, strict=True)):
+            return None
+        return Padded(self.masks.affine(a - step * n, step, a.dtype.name), (None,) * a.ndim)
+
+
+def _shape(a: Atom) -> tuple[int, ...]:
+    t = type_of(a)
+    if not isinstance(t, TensorType) or not t.is_static:
+        raise Unsupported(f"{getattr(a, 'name', 'a value')} has no shape that is known")
+    return tuple(int(n) for n in t.known)
+
+
+def _is_beginning(a: Array, b: Array) -> bool:
+    """Whether b is what stands at the lower indices of a."""
+    if b is a:
+        return True
+    if a.dtype != b.dtype or any(m > n for n, m in zip(a.shape, b.shape, strict=True)):
+        return False
+    return np.array_equal(a[tuple(slice(m) for m in b.shape)], b, equal_nan=a.dtype.kind == "f")

@@ -1,0 +1,117 @@
+"""Values with padding, and what hides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autosched.graph.builder import Value, call, const, var
+from autosched.graph.errors import Unsupported
+from autosched.graph.ir import Array, Call, Const
+
+LENGTH = "length"
+"""The input that says how many elements of the padded axes count."""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A value at the capacity. `ends`: for each axis None where its size is fixed, else by how many
+    its elements that count are more than the length. `zero`: the axes whose other elements are
+    0."""
+
+    value: Value
+    ends: tuple[int | None, ...]
+    zero: frozenset[int] = frozenset()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes at the capacity."""
+        return tuple(int(n) for n in self.value.shape)
+
+    @property
+    def axes(self) -> list[int]:
+        """Axes with padding."""
+        return [n for n, end in enumerate(self.ends) if end is not None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call at the three lengths, with its arguments padded and the ends of its results."""
+
+    calls: tuple[Call, Call, Call]
+    args: tuple[Padded | None, ...]
+    ends: tuple[tuple[int | None, ...], ...]
+    shapes: tuple[tuple[tuple[int, ...], ...], ...]
+    """Of arguments at each of the three lengths; () for one that is left out."""
+
+    @property
+    def name(self) -> str:
+        """The operator."""
+        return str(self.calls[0].callee)
+
+    def attr(self, key: str, default: Any = None) -> Any:
+        """An attribute that is the same at all lengths. Raises Unsupported where it is not."""
+        values = [c.attr(key, default) for c in self.calls]
+        if values.count(values[0]) != len(values):
+            raise Unsupported(f"{self.name}: the attribute {key} depends on the length")
+        return values[0]
+
+    @property
+    def whole(self) -> list[Padded]:
+        """The arguments. Raises Unsupported where one is left out."""
+        if any(a is None for a in self.args):
+            raise Unsupported(f"{self.name}: an input that is left out is not padded")
+        return [a for a in self.args if a is not None]
+
+
+def op(name: str, *args: Value | Const, **attrs: Any) -> Value:
+    """A call of an operator with one result."""
+    made: Value = call(name, args, attrs)
+    return made
+
+
+@dataclass
+class Masks:
+    """Values that follow from the length. `lengths` are those of the three readings, the capacity
+    first."""
+
+    lengths: tuple[int, int, int]
+    length: Value = field(default_factory=lambda: var(LENGTH, (), "int64"))
+    made: dict[tuple[int, int], Value] = field(default_factory=dict)
+
+    def affine(self, start: Array, step: Array, dtype: str = "int64") -> Value:
+        """start + step * length."""
+        grown = op("Mul", const(step.astype(np.int64)), self.length)
+        total = op("Add", const(start.astype(np.int64)), grown)
+        return total if dtype == "int64" else op("Cast", total, to=dtype)
+
+    def end(self, end: int) -> Value:
+        """length + end, a scalar."""
+        return op("Add", self.length, const(np.asarray(end, np.int64)))
+
+    def mask(self, p: Padded, axis: int) -> Value:
+        """Which elements along an axis count, in the shape of an operand beside the value."""
+        end, size, rank = p.ends[axis], p.shape[axis], len(p.ends)
+        assert end is not None
+        below = self.made.get((size, end))
+        if below is None:
+            below = op("Less", const(np.arange(size)), self.end(end))
+            self.made[size, end] = below
+        after = (1,) * (rank - axis - 1)
+        return op("Reshape", below, shape=(size, *after)) if after else below
+
+    def masked(self, p: Padded, axis: int, other: Any) -> Value:
+        """The value with `other` in the padding of an axis."""
+        dtype = p.value.dtype
+        filler = const(np.asarray(other, "float32" if dtype == "bfloat16" else dtype))
+        return op("Where", self.mask(p, axis), p.value, filler)
+
+    def zeroed(self, p: Padded, axes: Sequence[int]) -> Padded:
+        """The value with 0 in the padding of these axes, those without padding left out."""
+        for axis in axes:
+            if p.ends[axis] is not None and axis not in p.zero:
+                p = Padded(self.masked(p, axis, 0), p.ends, p.zero | {axis})
+        return p

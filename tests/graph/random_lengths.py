@@ -1,0 +1,275 @@
+"""Random ONNX models with an axis of open length n."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Dim = int | tuple[str, int]
+"""A fixed size, or ("n", c): n + c."""
+Dims = tuple[Dim, ...]
+
+N: Dim = ("n", 0)
+INPUTS: dict[str, Dims] = {"x": (2, N, 4), "y": (2, 3, N), "cache": (2, ("n", 1), 4), "ids": (N,)}
+
+
+@dataclass
+class Model:
+    """Nodes, constants and values by name, made of numbers."""
+
+    numbers: list[int]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    values: list[tuple[str, Dims]] = field(
+        default_factory=lambda: [(k, d) for k, d in INPUTS.items() if k != "ids"]
+    )
+
+    def pick(self, count: int) -> int:
+        """A number below `count`."""
+        return self.numbers.pop(0) % count if self.numbers else 0
+
+    def value(self) -> tuple[str, Dims]:
+        """A value, later ones more often."""
+        return self.values[-1 - min(self.pick(len(self.values)), self.pick(len(self.values)))]
+
+    def const(self, array: np.ndarray) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def floats(self, *shape: int) -> str:
+        rng = np.random.default_rng(len(self.constants))
+        return self.const(rng.standard_normal(shape).astype(np.float32))
+
+    def node(self, op: str, inputs: Sequence[str], **attrs: object) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attrs))
+        return name
+
+    def proto(self) -> onnx.ModelProto:
+        infos = [
+            helper.make_tensor_value_info(
+                k, TensorProto.INT64 if k == "ids" else TensorProto.FLOAT, [_written(d) for d in v]
+            )
+            for k, v in INPUTS.items()
+        ]
+        outs = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, [_written(d) for d in dims])
+            for n, dims in self.values[-3:]
+        ]
+        graph = helper.make_graph(self.nodes, "g", infos, outs, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def _written(d: Dim) -> int | str:
+    return d if isinstance(d, int) else f"n + {d[1]}" if d[1] else "n"
+
+
+Rule = Callable[[Model, str, Dims], "tuple[str, Dims] | None"]
+
+
+def unary(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    ops = ("Reciprocal", "Log", "Exp", "Relu", "Neg", "Tanh", "Cos", "Abs")
+    return m.node(ops[m.pick(len(ops))], [a]), dims
+
+
+def binary(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    op = ("Add", "Mul", "Sub", "Div", "Max")[m.pick(5)]
+    same = [v for v, d in m.values if d == dims]
+    if m.pick(2) and isinstance(dims[-1], int):
+        return m.node(op, [a, m.floats(dims[-1])]), dims
+    return m.node(op, [a, same[m.pick(len(same))]]), dims
+
+
+def softmax(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    op = ("Softmax", "LogSoftmax")[m.pick(2)]
+    return m.node(op, [a], axis=m.pick(len(dims)) - len(dims)), dims
+
+
+def norm(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    if not isinstance(dims[-1], int):
+        return None
+    return m.node("LayerNormalization", [a, m.floats(dims[-1])], axis=-1), dims
+
+
+def reduce(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    axis = m.pick(len(dims))
+    if len(dims) < 3:
+        return None
+    op = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ArgMax", "ReduceSum")[m.pick(6)]
+    if op == "ReduceSum":
+        name = m.node(op, [a, m.const(np.asarray([axis]))], keepdims=1)
+    elif op == "ArgMax":
+        at = m.node(op, [a], axis=axis, keepdims=1)
+        name = m.node("Cast", [at], to=TensorProto.FLOAT)
+    else:
+        name = m.node(op, [a], axes=[axis], keepdims=1)
+    return name, (*dims[:axis], 1, *dims[axis + 1 :])
+
+
+def transpose(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    axes, perm = list(range(len(dims))), []
+    while axes:
+        perm.append(axes.pop(m.pick(len(axes))))
+    return m.node("Transpose", [a], perm=perm), tuple(dims[p] for p in perm)
+
+
+def product(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    if len(dims) < 2:
+        return None
+    if m.pick(3) == 0 and isinstance(dims[-1], int):
+        return m.node("MatMul", [a, m.floats(dims[-1], 3)]), (*dims[:-1], 3)
+    axes = list(range(len(dims)))
+    axes[-2:] = axes[:-3:-1]
+    other = m.node("Transpose", [a], perm=axes)
+    if m.pick(2):
+        return m.node("MatMul", [a, other]), (*dims[:-1], dims[-2])
+    return m.node("MatMul", [other, a]), (*dims[:-2], dims[-1], dims[-1])
+
+
+def concat(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    axis = m.pick(len(dims))
+    if any(not isinstance(d, int) for n, d in enumerate(dims) if n != axis):
+        return None
+    fixed = [d if isinstance(d, int) else 0 for d in dims]
+    fixed[axis] = 1 + m.pick(2)
+    parts = [a, m.floats(*fixed)]
+    if m.pick(2):
+        parts.reverse()
+    more = fixed[axis]
+    if m.pick(3) == 0:
+        parts.append(m.floats(*fixed))
+        more *= 2
+    d = dims[axis]
+    grown: Dim = d + more if isinstance(d, int) else ("n", d[1] + more)
+    name = m.node("Concat", parts, axis=axis)
+    return name, (*dims[:axis], grown, *dims[axis + 1 :])
+
+
+def cut(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    axis = m.pick(len(dims))
+    d = dims[axis]
+    low = d if isinstance(d, int) else 3 + d[1]
+    if low < 3:
+        return None
+    start, stop = ((0, 2), (-1, 1 << 40), (1, 1 << 40), (0, -1), (-2, -1), (1, 3))[m.pick(6)]
+    size: Dim
+    if (start, stop) in ((1, 1 << 40), (0, -1)):
+        size = d - 1 if isinstance(d, int) else ("n", d[1] - 1)
+    else:
+        size = {(0, 2): 2, (-1, 1 << 40): 1, (-2, -1): 1, (1, 3): 2}[start, stop]
+    given = [m.const(np.asarray([k])) for k in (start, stop, axis)]
+    return m.node("Slice", [a, *given]), (*dims[:axis], size, *dims[axis + 1 :])
+
+
+def gather(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    if m.pick(2):
+        # Of padding with zeros this index is beyond the table.
+        index = m.node("Sub", ["ids", m.const(np.asarray(8))]) if m.pick(2) else "ids"
+        return m.node("Gather", [m.floats(8, 4), index], axis=0), (N, 4)
+    axis = m.pick(len(dims))
+    d = dims[axis]
+    low = d if isinstance(d, int) else 3 + d[1]
+    index = np.asarray([0, -1, low - 1, -low])
+    name = m.node("Gather", [a, m.const(index)], axis=axis)
+    return name, (*dims[:axis], 4, *dims[axis + 1 :])
+
+
+def reshape(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    if len(dims) > 3 or not isinstance(dims[-1], int) or dims[-1] % 2:
+        return None
+    shape = [0] * (len(dims) - 1) + [2, dims[-1] // 2]
+    name = m.node("Reshape", [a, m.const(np.asarray(shape))])
+    return name, (*dims[:-1], 2, dims[-1] // 2)
+
+
+def flatten(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """(a, b, c) as (a * b, c), or (a, b * c), with the sizes computed."""
+    fixed = [n for n, d in enumerate(dims) if isinstance(d, int)]
+    pairs = [n for n in fixed if n + 1 in fixed]
+    if not pairs:
+        return None
+    n = pairs[m.pick(len(pairs))]
+    x, y = dims[n], dims[n + 1]
+    assert isinstance(x, int)
+    assert isinstance(y, int)
+    shape = m.node("Shape", [a])
+    parts = [m.node("Gather", [shape, m.const(np.asarray([k]))]) for k in range(len(dims))]
+    parts[n : n + 2] = [m.const(np.asarray([-1]))]
+    name = m.node("Reshape", [a, m.node("Concat", parts, axis=0)])
+    return name, (*dims[:n], x * y, *dims[n + 2 :])
+
+
+def running(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    axis = m.const(np.asarray(m.pick(len(dims))))
+    return m.node("CumSum", [a, axis], exclusive=m.pick(2), reverse=m.pick(2)), dims
+
+
+def triangle(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    if len(dims) < 2:
+        return None
+    return m.node("Trilu", [a, m.const(np.asarray(m.pick(3) - 1))], upper=m.pick(2)), dims
+
+
+def length(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    """Something that is computed from a size: a factor, or positions along the last axis."""
+    axis = m.pick(len(dims))
+    size = m.node("Gather", [m.node("Shape", [a]), m.const(np.asarray(axis))])
+    if m.pick(2):
+        factor = m.node("Cast", [m.node("Mul", [size, size])], to=TensorProto.FLOAT)
+        return m.node("Div", [a, m.node("Sqrt", [factor])]), dims
+    last = m.node("Gather", [m.node("Shape", [a]), m.const(np.asarray(len(dims) - 1))])
+    zero, one = m.const(np.asarray(0)), m.const(np.asarray(1))
+    places = m.node("Cast", [m.node("Range", [zero, last, one])], to=TensorProto.FLOAT)
+    return m.node("Add", [a, places]), dims
+
+
+def expand(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    """A constant in the shape of a value, and a mask of its first elements."""
+    ones = m.node("Expand", [m.floats(1), m.node("Shape", [a])])
+    return m.node("Where", [m.node("Less", [ones, a]), a, ones]), dims
+
+
+def conv(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    if len(dims) != 3 or not isinstance(dims[1], int):
+        return None
+    return m.node("Conv", [a, m.floats(3, dims[1], 3)], pads=[1, 1]), (dims[0], 3, dims[2])
+
+
+RULES: tuple[Rule, ...] = (
+    unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
+    running, triangle, length, expand, conv,
+)  # fmt: skip
+
+
+def random_model(numbers: list[int]) -> onnx.ModelProto:
+    """A model of up to 12 operators."""
+    m = Model(list(numbers))
+    while m.numbers and len(m.values) < 3 + 12:
+        rule = RULES[m.pick(len(RULES))]
+        made = rule(m, *m.value())
+        if made is not None and math.prod(d if isinstance(d, int) else 8 for d in made[1]) < 5000:
+            m.values.append(made)
+    return m.proto()
+
+
+def shapes(n: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs."""
+    return {k: tuple(d if isinstance(d, int) else n + d[1] for d in v) for k, v in INPUTS.items()}
+
+
+def arrays(n: int) -> dict[str, np.ndarray]:
+    """Inputs without zeros."""
+    rng = np.random.default_rng(n)
+    floats = {
+        k: rng.choice((-1, 1), s) * rng.uniform(0.3, 1.5, s)
+        for k, s in shapes(n).items()
+        if k != "ids"
+    }
+    found = {k: np.asarray(v, np.float32) for k, v in floats.items()}
+    return {**found, "ids": rng.integers(1, 8, (n,))}

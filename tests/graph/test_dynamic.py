@@ -1,0 +1,183 @@
+"""Models whose sizes are those of each call."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autosched import graph
+from autosched.errors import ArgumentError
+
+HEADS, WIDTH = 2, 4
+SIZE = HEADS * WIDTH
+RNG = np.random.default_rng(0)
+WEIGHTS = {n: RNG.uniform(-0.5, 0.5, (SIZE, SIZE)).astype(np.float32) for n in ("q", "k", "v")}
+POSITIONS = RNG.uniform(-1, 1, (200, SIZE)).astype(np.float32)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, list[int | str]],
+    outputs: list[str],
+    constants: dict[str, np.ndarray],
+) -> bytes:
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+    outs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
+    made = helper.make_graph(nodes, "g", infos, outs, tensors)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+
+
+def decoder() -> bytes:
+    """One step of attention with a cache that grows by the step."""
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["past_k"], ["sizes"]),
+        node("Gather", ["sizes", "two"], ["n"]),
+        node("Gather", ["positions", "n"], ["position"]),
+        node("Add", ["x", "position"], ["y"]),
+    ]
+    for name in "qkv":
+        nodes += [
+            node("MatMul", ["y", f"w_{name}"], [f"{name}0"]),
+            node("Reshape", [f"{name}0", "heads"], [f"{name}1"]),
+            node("Transpose", [f"{name}1"], [f"{name}2"], perm=[0, 2, 1, 3]),
+        ]
+    nodes += [
+        node("Concat", ["past_k", "k2"], ["k"], axis=2),
+        node("Concat", ["past_v", "v2"], ["v"], axis=2),
+        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q2", "kt"], ["scores"]),
+        node("Softmax", ["scores"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["out"]),
+    ]
+    constants = {f"w_{n}": w for n, w in WEIGHTS.items()}
+    constants |= {"positions": POSITIONS, "two": np.asarray([2]), "heads": np.asarray([1, 1, 2, 4])}
+    past: list[int | str] = [1, HEADS, "past", WIDTH]
+    inputs: dict[str, list[int | str]] = {"x": [1, 1, SIZE], "past_k": past, "past_v": past}
+    return model(nodes, inputs, ["out", "k", "v"], constants)
+
+
+def step(x: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The same in NumPy."""
+    y = x + POSITIONS[k.shape[2]]
+    q, k1, v1 = ((y @ WEIGHTS[n]).reshape(1, 1, HEADS, WIDTH).transpose(0, 2, 1, 3) for n in "qkv")
+    k, v = np.concatenate([k, k1], 2), np.concatenate([v, v1], 2)
+    scores = q @ k.transpose(0, 1, 3, 2)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    return (p / p.sum(-1, keepdims=True)) @ v, k, v
+
+
+def test_a_decoder_with_a_growing_cache() -> None:
+    """Each step takes the cache of the one before; 70 lengths are five builds."""
+    dynamic = graph.build_dynamic(decoder(), threads=1)
+    rng = np.random.default_rng(1)
+    own = other = (np.zeros((1, HEADS, 1, WIDTH), np.float32),) * 2
+    for _ in range(70):
+        x = rng.standard_normal((1, 1, SIZE)).astype(np.float32)
+        found, *own = dynamic(x, *own)
+        expected, *other = step(x, *other)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for a, b in zip(own, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert len(dynamic.builds) == 5
+    assert [b.split(" of ")[0] for b in dynamic.builds[2:]] == [
+        "lengths 2 to 32", "lengths 33 to 64", "lengths 65 to 96",
+    ]  # fmt: skip
+    assert not dynamic.refused
+
+
+def test_weights_are_in_memory_once() -> None:
+    dynamic = graph.build_dynamic(decoder(), threads=1)
+    x = np.zeros((1, 1, SIZE), np.float32)
+    for n in (3, 4, 5):
+        dynamic(x, *(np.zeros((1, HEADS, n, WIDTH), np.float32),) * 2)
+    (a, _), (b, _) = dynamic._exact.values()
+    (c,) = (bucket.model for bucket in dynamic._buckets.values())
+    weights = [{id(w) for w in m.constants if w.size >= SIZE * SIZE} for m in (a, b, c)]
+    assert weights[0] == weights[1]
+    assert weights[0]
+    assert weights[0] <= weights[2]
+
+
+def test_a_model_that_is_not_padded() -> None:
+    """A recurrence along the length is built for each length, and says why."""
+    w = RNG.standard_normal((1, 16, 3)).astype(np.float32)
+    r = RNG.standard_normal((1, 16, 4)).astype(np.float32)
+    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=4)]
+    data = model(nodes, {"x": ["n", 1, 3]}, ["y", "h"], {"w": w, "r": r})
+    dynamic = graph.build_dynamic(data, threads=1, kept=2)
+    for n in (2, 3, 4, 5, 2):
+        x = RNG.standard_normal((n, 1, 3)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        for a, b in zip(dynamic(x), exact, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert dynamic.builds == ("sizes x=5,1,3", "sizes x=2,1,3")
+    assert list(dynamic.refused.values()) == [
+        "LSTM of an axis whose size depends on the length is not padded"
+    ]
+
+
+def test_lengths_that_grow_differently_are_built_apart() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "y"], ["z"])]
+    dynamic = graph.build_dynamic(model(nodes, {"x": ["m", "k"], "y": ["k", 3]}, ["z"], {}))
+    for m, k in ((4, 5), (4, 6), (5, 6), (4, 7), (6, 6), (4, 9), (7, 6), (4, 1), (7, 7)):
+        x = RNG.standard_normal((m, k)).astype(np.float32)
+        y = RNG.standard_normal((k, 3)).astype(np.float32)
+        (z,) = dynamic.run({"y": y, "x": x})
+        np.testing.assert_allclose(z, x @ y, rtol=1e-4, atol=1e-5)
+    assert sum(b.startswith("lengths") for b in dynamic.builds) == 2
+
+
+def test_calls_from_several_threads() -> None:
+    dynamic = graph.build_dynamic(decoder(), threads=1)
+    rng = np.random.default_rng(1)
+    calls = []
+    for n in (2, 3, 4, 5, 40, 41, 6, 33):
+        shape = (1, HEADS, n, WIDTH)
+        x, k, v = (rng.standard_normal(s).astype(np.float32) for s in ((1, 1, SIZE), shape, shape))
+        calls.append(((x, k, v), step(x, k, v)))
+    wrong: list[int] = []
+
+    def run(seed: int) -> None:
+        for n in np.random.default_rng(seed).permutation(len(calls) * 5) % len(calls):
+            given, expected = calls[n]
+            found = dynamic(*given)
+            wrong.extend(
+                n
+                for a, b in zip(found, expected, strict=True)
+                if not np.allclose(a, b, rtol=1e-4, atol=1e-5)
+            )
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+def test_inputs_that_do_not_fit() -> None:
+    dynamic = graph.build_dynamic(decoder())
+    x, past = np.zeros((1, 1, SIZE), np.float32), np.zeros((1, HEADS, 3, WIDTH), np.float32)
+    with pytest.raises(ArgumentError, match=r"takes 3 inputs \(x, past_k, past_v\), found 1"):
+        dynamic(x)
+    with pytest.raises(ArgumentError, match="found x, past"):
+        dynamic.run({"x": x, "past": past})
+    with pytest.raises(graph.Unsupported, match="the size past is 3 of the input 'past_k' and 4"):
+        dynamic(x, past, np.zeros((1, HEADS, 4, WIDTH), np.float32))
+    with pytest.raises(graph.Unsupported, match=r"which \(1, 3, 8\) does not fit"):
+        dynamic(np.zeros((1, 3, SIZE), np.float32), past, past)
+    with pytest.raises(ArgumentError, match="int32"):
+        dynamic(x.astype(np.int32), past, past)
+    for n in (4, 5):
+        dynamic(x, *(np.zeros((1, HEADS, n, WIDTH), np.float32),) * 2)
+    wrong = np.zeros((1, HEADS, 6, WIDTH), np.int32)
+    with pytest.raises(ArgumentError, match="int32"):
+        dynamic(x, wrong, wrong)
+    with pytest.raises(ArgumentError, match="kept is 0"):
+        graph.build_dynamic(decoder(), kept=0)
