@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from autosched.errors import NotBatchable, ScheduleError
-from autosched.schedule.check import is_array, names, refuse
+from autosched.schedule.check import is_array, is_population, names, refuse
 from autosched.schedule.recurrence import is_step, same_iteration
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -153,8 +153,8 @@ def check_written_first(func: PrimFunc, buffers: Sequence[Buffer], what: str) ->
 def check_distinct(func: PrimFunc, block: Block, what: str) -> None:
     """Raise ScheduleError if points of a block are not shown to write different elements: what the
     rule `distinct` of the verifier refuses."""
-    if any(is_array(it.extent) for it in block.iters):
-        raise NotBatchable(f"{what}: whether points write different elements may differ")
+    if is_population(func):
+        raise NotBatchable(f"{what}: which points write an element may differ by candidate")
     for fault in distinct(func):
         if fault.node is block:
             refuse(f"{what}: {fault.message}")
