@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autosched.codegen.llvm.builder import Builder
-from autosched.codegen.llvm.index import Indexer, Lanes, flat_form
+from autosched.codegen.llvm.index import Indexer, Lanes, Linear, flat_form
 from autosched.codegen.llvm.memory import Memory
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Var
@@ -33,3 +33,22 @@ def test_the_offset_of_an_access_is_one_form(align: tuple[tuple[int, int, int], 
             where = (2 * ((4 * at + lane) // 4) + 1, lane + 2, (4 * at + lane) % 4)
             want = sum(n * step for n, step in zip(where, steps, strict=True))
             assert found.lane(lane) == apart.lane(lane) == want
+
+
+@pytest.mark.parametrize(
+    ("const", "coefficients", "inside"),
+    [(0, (), True), (5, (4, 1), True), (5, (-4,), False), (7, (2, -1), False), (-3, (1,), False)],
+)
+def test_addresses_that_may_leave_the_buffer_on_the_way_promise_nothing(
+    const: int, coefficients: tuple[int, ...], inside: bool
+) -> None:
+    """LLVM may take `x - i` of `x[n - i]` for undefined where it is said to lie inside of x."""
+    index = Indexer(Builder({}))
+    memory = Memory(index.b, index)
+    buffer = Buffer("A", (64,), "float32")
+    memory.pointers[id(buffer)] = index.b.op("alloca [256 x i8]")
+    terms = {index.b.op(f"add i64 {n}, 0"): c for n, c in enumerate(coefficients)}
+    memory.address(buffer, Linear(const, terms))
+    steps = [text for text in index.b.made_by.values() if text.startswith("getelementptr")]
+    assert len(steps) == (const != 0) + bool(coefficients)
+    assert all((" inbounds " in text) is inside for text in steps)

@@ -73,6 +73,18 @@ def test_each_activation_takes_the_next_alpha_and_beta_that_it_has(rng):
         run("RNN", [x, w[:1, :2], r[:1, :2]], 2, activations=["Tanh"], activation_alpha=[1.0])
 
 
+def test_a_layer_of_one_state_and_two_steps_backward(rng):
+    """The inputs' product is in registers, and read from its last row to its first."""
+    x = rng.standard_normal((2, 1, 4)).astype("f4")
+    w, r = (rng.standard_normal((1, 4, k)).astype("f4") for k in (4, 1))
+    inputs = [x, w, r, rng.standard_normal((1, 8)).astype("f4")]
+    want, made = (
+        run("LSTM", inputs, 3, hidden_size=1, direction="reverse", compiled=c) for c in (0, 1)
+    )
+    for a, b in zip(want, made, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_nan_and_infinity_flow(compiled):
     x = np.array([1, NAN, INF, -INF, -2, 0], "f4")

@@ -80,15 +80,17 @@ class Memory:
 
     def address(self, buffer: Buffer, offset: Linear) -> str:
         """Pointer to lane 0's element."""
-        element = memory_type(buffer.dtype)
         pointer = self.pointers[id(buffer)]
+        # An address that is outside the buffer though `inbounds` says not is undefined to LLVM,
+        # even where it is on the way to the element only, as `x - i` to `x[n - i]`.
+        least = min(offset.terms.values(), default=0)
+        within = " inbounds" if offset.const >= 0 and least >= 0 else ""
+        step = f"getelementptr{within} {memory_type(buffer.dtype)}, ptr"
         total = self.index.sum(offset.terms)
         if total is not None:
-            pointer = self.b.op(f"getelementptr inbounds {element}, ptr {pointer}, i64 {total}")
+            pointer = self.b.op(f"{step} {pointer}, i64 {total}")
         if offset.const:
-            pointer = self.b.op(
-                f"getelementptr inbounds {element}, ptr {pointer}, i64 {offset.const}"
-            )
+            pointer = self.b.op(f"{step} {pointer}, i64 {offset.const}")
         return pointer
 
     def load(self, buffer: Buffer, offset: Linear, guard: Guard) -> Value:
@@ -363,8 +365,7 @@ class Memory:
             )
         assert ramp is not None
         return self.b.op(
-            f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {base}, "
-            f"<{lanes.width} x i64> {ramp}"
+            f"getelementptr {memory_type(buffer.dtype)}, ptr {base}, <{lanes.width} x i64> {ramp}"
         )
 
     def mask(self, guard: Guard) -> str | None:
