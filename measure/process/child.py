@@ -161,7 +161,7 @@ class Child:
         self._sock.settimeout(self._deadline - self._began)
         # A child that died meanwhile is seen by wait_any, like one that dies later.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
-            protocol.send_request(self._sock, request, fds)
+            protocol.send_request(self._sock, request, timeout + LATE_SECONDS, fds)
         self._sock.setblocking(False)
 
     def rest(self) -> None:
@@ -276,6 +276,8 @@ class Child:
                 text = f"killed by {name}"
                 if name == "SIGKILL" and _oom_kills() > ooms:
                     kind, text = "memory", "killed by the system, which ran out of memory"
+                elif name == "SIGPROF":
+                    kind, text = "timeout", f"not done when all cores had had {self._timeout:g} s"
                 elif os.WTERMSIG(status) in FROM_OUTSIDE:
                     kind, text = "lost", f"killed by {name} from outside"
             else:

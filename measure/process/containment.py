@@ -81,6 +81,19 @@ def _children() -> list[int]:
     return found
 
 
+@contextlib.contextmanager
+def computing_at_most(seconds: float) -> Iterator[None]:
+    """SIGPROF ends this process when all cores have computed for so long for it.
+
+    What goes before all other work may keep those from ending it who are to watch it.
+    """
+    signal.setitimer(signal.ITIMER_PROF, seconds * (os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 def go_first_for_memory() -> None:
     """Where memory runs out, be what the system ends, rather than who started us or a database."""
     with contextlib.suppress(OSError):  # nothing may be written below /proc here

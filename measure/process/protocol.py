@@ -23,6 +23,7 @@ from types import UnionType
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from autosched.errors import MeasureError
+from measure.process.containment import computing_at_most
 
 HEADER = struct.Struct("<Q")
 READY = HEADER.pack(0)
@@ -100,9 +101,12 @@ def decode_reply(body: bytes) -> tuple[str, Any, int]:
     return kind, value, resident
 
 
-def send_request(sock: socket.socket, request: Request[Any], fds: Sequence[int] = ()) -> None:
-    """Send a request. Raises OSError if the other side is gone."""
-    message = encode(request)
+def send_request(
+    sock: socket.socket, request: Request[Any], seconds: float, fds: Sequence[int] = ()
+) -> None:
+    """Send a request, and for how long all cores may work on it. Raises OSError if the other side
+    is gone."""
+    message = encode((request, seconds))
     sent = socket.send_fds(sock, [message], list(fds)) if fds else sock.send(message)
     if sent < len(message):
         sock.sendall(memoryview(message)[sent:])
@@ -140,7 +144,9 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 def _answer(body: bytes, fds: list[int]) -> bytes:
     """The encoded reply to a request; errors travel as text, since not every exception pickles."""
     try:
-        value = pickle.loads(body).answer(fds)
+        request, seconds = pickle.loads(body)
+        with computing_at_most(seconds):
+            value = request.answer(fds)
         if isinstance(value, Last):
             return encode(("last", value.value, resident_bytes()))
         return encode(("value", value, resident_bytes()))

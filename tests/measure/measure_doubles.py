@@ -179,6 +179,11 @@ def sleep() -> None:
     time.sleep(1000)
 
 
+def compute() -> None:
+    while True:
+        pass
+
+
 def crash() -> None:
     print("last words")
     ctypes.string_at(0)

@@ -82,6 +82,22 @@ def test_child_deadline_kills_it(child: Child) -> None:
     assert works(child)
 
 
+def test_child_that_computes_on_ends_though_nobody_looks(child: Child) -> None:
+    """Its priority may leave its parent no time to look."""
+    assert works(child)
+    assert child.pid is not None
+    child.send(calling("measure_doubles:compute"), timeout=0.1)
+    for _ in range(600):
+        if not alive(child.pid):
+            break
+        time.sleep(0.1)
+    assert not alive(child.pid)
+    outcome = wait_any([child])[0][1]
+    assert outcome.kind == "timeout"
+    assert "all cores had had 0.1 s" in outcome.text
+    assert works(child)
+
+
 def test_child_has_time_again_after_its_parent_stood_still(child: Child) -> None:
     """Nobody looked at the deadline, so the machine may have done nothing at all."""
     assert works(child)
