@@ -59,3 +59,28 @@ def test_windows_over_four_axes_are_refused():
                       [info("y", [1, 2, 2, 2, 2, 2])], w)  # fmt: skip
         with pytest.raises(graph.Unsupported, match="over 4 spatial axes; 1 to 3"):
             graph.from_onnx(proto)
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+@pytest.mark.parametrize("zero", [None, 3])
+@pytest.mark.parametrize("block", [0, 2])
+def test_quantised_to_four_bits_saturates_there(kind, zero, block, rng):
+    """The type is that of the zero point, or the attribute; values are stored as bytes."""
+    x = (rng.standard_normal((4, 6)) * 8).astype("f4")
+    number, shape = getattr(TensorProto, kind), [4, 3] if block else []
+    scale = rng.uniform(0.1, 0.4, shape).astype("f4")
+    attrs = {"axis": 1, "block_size": block} if block else {}
+    typed = {} if zero else {"output_dtype": number}
+    nodes = [make_node("QuantizeLinear", ["x", "s"], ["q"], **attrs, **typed),
+             make_node("DequantizeLinear", ["q", "s"], ["y"], **attrs)]  # fmt: skip
+    proto = model(nodes, [info("x", [4, 6])], [info("y", [4, 6])], {"s": scale}, opset=21)
+    if zero:
+        made = helper.make_tensor("z", number, shape, [zero] * int(np.prod(shape)))
+        proto.graph.initializer.append(made)
+        for node in proto.graph.node:
+            node.input.append("z")
+    low, high = (-8, 7) if kind == "INT4" else (0, 15)
+    each = np.repeat(scale, 2, axis=1) if block else scale
+    want = (np.clip(np.round(x / each) + (zero or 0), low, high) - (zero or 0)) * each
+    np.testing.assert_allclose(run(proto, x)[0], want, rtol=1e-6)
+    np.testing.assert_allclose(graph.build(graph.from_onnx(proto))(x)[0], want, rtol=1e-6)

@@ -28,7 +28,7 @@ from autosched.graph.onnx_import.scope import (
     title,
 )
 from autosched.graph.onnx_import.tensors import Tensors, input_types
-from autosched.graph.onnx_import.upgrade import upgraded
+from autosched.graph.onnx_import.upgrade import FOUR_BITS, upgraded
 
 if TYPE_CHECKING:
     import onnx
@@ -44,6 +44,8 @@ class Reader:
         """The constants of the model's graph, which all modules read from it share."""
         self.opsets = functions.opsets(model.opset_import) or {"": 1}
         self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.narrow: dict[int, tuple[int, Const]] = {}
+        """The element types of constants of four bits, which are stored as bytes, by their id."""
 
     def main(self, shapes: Mapping[str, Sequence[int]], origins: Origins | None = None) -> Function:
         """The graph of the model; `shapes` as those of `from_onnx`. What is computed while it is
@@ -84,9 +86,16 @@ class Reader:
         """Define the constants of a graph."""
         for tensor in graph.initializer:
             where = f"the initializer {tensor.name!r}"
-            scope.define(tensor.name, constant(self.tensors.array(tensor, where)), where)
+            scope.define(tensor.name, self.known(tensor, where), where)
         if graph.sparse_initializer:
             raise Unsupported("sparse initializers are not supported")
+
+    def known(self, tensor: onnx.TensorProto, where: str) -> Const:
+        """A tensor of the file as a constant."""
+        made = constant(self.tensors.array(tensor, where))
+        if tensor.data_type in FOUR_BITS:
+            self.narrow[id(made)] = tensor.data_type, made
+        return made
 
     def inner(self, graph: onnx.GraphProto, scope: Scope) -> Scope:
         """The scope of a graph inside one."""
@@ -161,6 +170,8 @@ class Reader:
         if any(isinstance(a, Listed) for a in args) and name not in ops.OPERATORS:
             return functions.inlined(self, node, args, names, scope, depth)
         attrs = {a.name: self.tensors.attribute(a) for a in node.attribute}
+        if name == "QuantizeLinear" and id(args[-1]) in self.narrow:
+            attrs["output_dtype"] = self.narrow[id(args[-1])][0]
         call = upgraded(scope, name, tensors(args), attrs, len(names))
         if call.name == "Identity" and call.args[0] is not None:
             return [call.args[0], *call.more]
@@ -180,7 +191,7 @@ class Reader:
             raise Unsupported(f"expected one attribute, found {len(node.attribute)}")
         (a,) = node.attribute
         if a.name == "value":
-            return constant(self.tensors.array(a.t, "attribute value"))
+            return self.known(a.t, "attribute value")
         kinds = {"value_float": "float32", "value_floats": "float32", "value_int": "int64",
                  "value_ints": "int64"}  # fmt: skip
         if a.name not in kinds:

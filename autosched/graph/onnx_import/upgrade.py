@@ -19,6 +19,8 @@ from autosched.graph.spec import frozen
 
 BFLOAT16 = 16
 """ONNX's number of the element type."""
+FOUR_BITS = {21: ("uint8", 0, 15), 22: ("int8", -8, 7)}
+"""ONNX's numbers of element types, what they are stored as here, and their bounds."""
 
 Args = Sequence["Atom | None"]
 Attrs = dict[str, Any]
@@ -75,6 +77,9 @@ class Old(NamedTuple):
 def upgraded(scope: Scope, name: str, args: Args, attrs: Attrs, outputs: int) -> Upgraded:
     """A call of the scope's opset in today's form. Raises Unsupported."""
     rounds = name == "Cast" and attrs.get("to") in (BFLOAT16, "BFLOAT16")
+    narrow = FOUR_BITS.get(attrs.get("output_dtype", 0)) if name == "QuantizeLinear" else None
+    if narrow:
+        attrs["output_dtype"] = narrow[0]
     for key in ("to", "dtype", "output_dtype"):
         if isinstance(attrs.get(key), (int, str)):
             attrs[key] = dtype_name(attrs[key], f"attribute {key}") if attrs[key] else None
@@ -83,6 +88,9 @@ def upgraded(scope: Scope, name: str, args: Args, attrs: Attrs, outputs: int) ->
     found = None if row is None else row(old)
     if rounds:  # its values are kept as float32
         found = Upgraded(name, args, attrs, lambda y: old.one("RoundBfloat16", [y]))
+    if narrow:
+        ends = [constant(np.array(n, narrow[0])) for n in narrow[1:]]
+        found = Upgraded(name, args, attrs, lambda y: old.one("Clip", [y, *ends]))
     if found is None:
         found = Upgraded(name, old.args, attrs)
     return found._replace(attrs={k: frozen(v) for k, v in found.attrs.items()})
