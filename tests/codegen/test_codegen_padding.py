@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -27,6 +28,10 @@ SHAPES = [
     (5, 7, 1, 3, 1),
     (1, 7, 2, 3, 1),
     (2, 4, 3, 5, 2),
+    (24, 15, 1, 7, 1),  # most taps meet data in all rows of a tile
+    (40, 11, 2, 9, 1),
+    (9, 15, 1, 7, 1),
+    (30, 9, 1, 8, 2),
 ]
 
 
@@ -80,6 +85,21 @@ def test_all_that_counts_is_added(
     func = conv(*shape, reducer=reducer)
     for rows in (1, 2, 3):
         check(tiled(func, rows, order), func, rtol=1e-5, atol=1e-5)
+
+
+def test_taps_that_all_rows_of_a_tile_have_stand_apart() -> None:
+    """Those before and after ask each row whether its tap meets data, those between ask nothing."""
+    sch = Schedule(conv(24, 15, 1, 7, 1))
+    i, c, r = sch.get_loops(sch.get_block("B"))
+    i0, i1 = sch.split(i, [None, 4])
+    sch.reorder(i0, r, i1, c)
+    sch.unroll(i1)
+    sch.vectorize(c)
+    check(sch, conv(24, 15, 1, 7, 1), rtol=1e-5, atol=1e-5)
+    text = generate_ir(sch.func, HOST).ir
+    sums = [n for part in re.split(r"^\w+:", text, flags=re.M) if (n := part.count("llvm.fma."))]
+    *sums, _ = sums  # the last part holds the declaration
+    assert max(sums) == 4 * min(sums)
 
 
 def test_rows_past_the_end_read_nothing_under_a_condition() -> None:

@@ -30,9 +30,9 @@ class Gate:
     form: Affine
     bound: int
 
-    def over(self, var: Var, inner: Sequence[For]) -> Predicate | None:
-        """What the gate asks of `var`, with the loops inside it at the point where it asks least;
-        None where it says nothing simple about `var`."""
+    def over(self, var: Var, inner: Sequence[For], strictest: bool = False) -> Predicate | None:
+        """What the gate asks of `var`, with the loops inside it at the point where it asks least,
+        or most; None where it says nothing simple about `var`."""
         form = self.form
         if not _is_plain(form, var):
             return None
@@ -41,7 +41,8 @@ class Gate:
                 continue
             if not _is_plain(form, loop.var):
                 return None
-            last = loop.extent - 1 if int(form.coefficient(loop.var)) < 0 else 0
+            falls = int(form.coefficient(loop.var)) < 0
+            last = loop.extent - 1 if falls != strictest else 0
             form = form.substitute({loop.var: Affine(last)})
         return Predicate(form, self.bound)
 

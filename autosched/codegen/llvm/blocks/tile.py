@@ -9,18 +9,19 @@ and one remainder loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING
 
 from autosched.codegen.llvm.blocks.copies import Copies
 from autosched.codegen.llvm.blocks.find_tile import Tile
+from autosched.codegen.llvm.blocks.gated import GatedLoop
 from autosched.codegen.llvm.blocks.padding import Edge, Gate, gates
 from autosched.codegen.llvm.blocks.prefetch import Prefetch, find_prefetches
 from autosched.codegen.llvm.blocks.tensor import writer_of
 from autosched.codegen.llvm.index import Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import Guard
-from autosched.codegen.llvm.trips import first_iteration, trip_count
+from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value, suffix, type_of
 from autosched.tir import dtypes
 from autosched.tir.affine import sometimes
@@ -226,30 +227,13 @@ class TileWriter:
             self.reduce = [p for p in kept if p not in mine or p in copies]
             f.loop(loop.var, full, trip, inside)
         else:
-            self._gated(loop, below, mine, inside)
+            spatial = [x.var for x in self.tile.loops if x.var not in self.tile.reduce]
+            clamped = {v for p in self.spatial for v in p.form.variables()}
+            if self.tensor is not None:
+                clamped.update(spatial)  # an intrinsic's rows are not told apart
+            gated = GatedLoop(f, loop, self.tile.loops, self.gates, clamped)
+            gated.write(mine, spatial, inside)
         self.reduce = kept
-
-    def _gated(
-        self,
-        loop: For,
-        below: Sequence[For],
-        ends: Sequence[Predicate],
-        inside: Callable[[], None],
-    ) -> None:
-        """The iterations of a reduction loop at which some term of the tile counts."""
-        f = self.f
-        open_ = [g for g in self.gates if id(g.test) not in f.index.held]
-        asked = [(g, p) for g in open_ if (p := g.over(loop.var, below)) is not None]
-        uppers = [p for _, p in asked if int(p.form.coefficient(loop.var)) > 0]
-        lowers = [p for _, p in asked if int(p.form.coefficient(loop.var)) < 0]
-        trip = trip_count(f.index, loop, [*ends, *uppers], {x.var: 0 for x in below})
-        low = first_iteration(f.index, loop, lowers)
-        # Rows that overhang read another row, for which a condition on theirs says nothing.
-        inner = [x.var for x in self.tile.loops if x in below or x.var not in self.tile.reduce]
-        held = {id(g.test) for g, _ in asked if not g.form.uses(inner)}
-        f.index.held |= held
-        f.loop(loop.var, low, trip, inside)
-        f.index.held -= held
 
     def _reduction_lanes(self, loop: For, inside: Callable[[], None]) -> None:
         """A vectorised reduction: groups of whole vectors in a loop, then what is left."""
