@@ -120,6 +120,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.codegen.gpu.kernel": "autosched.codegen.gpu.lookback",
         "autosched.codegen.llvm.blocks.carry": "autosched.codegen.llvm.function",
         "autosched.codegen.llvm.blocks.copies": "autosched.codegen.llvm.function",
+        "autosched.codegen.llvm.blocks.gated": "autosched.codegen.llvm.function",
         "autosched.codegen.llvm.function": "autosched.codegen.llvm.generate",
         "autosched.codegen.llvm.outline": "autosched.codegen.llvm.generate",
         "autosched.codegen.llvm.parts": "autosched.codegen.llvm.function",
