@@ -1,4 +1,4 @@
-"""Weights of four bits, packed: MatMulNBits against NumPy, and onnxruntime where there is one."""
+"""Weights of two, four and eight bits: MatMulNBits against NumPy, and onnxruntime where it is."""
 
 from __future__ import annotations
 
@@ -83,6 +83,47 @@ def test_a_skeleton_has_the_tasks_of_its_model(rng):
     assert tasks[0] == tasks[1]
 
 
+def parts(numbers, bits):
+    """The bytes of numbers along the last axis, that of the lowest bits first."""
+    each = 8 // bits
+    numbers = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, -numbers.shape[-1] % each)])
+    lanes = numbers.reshape(*numbers.shape[:-1], -1, each).astype("u1")
+    return (lanes << np.arange(0, 8, bits, dtype="u1")).sum(-1, dtype="u1")
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+@pytest.mark.parametrize("points", [None, "u1", "f4"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_with_weights_of_other_bits(bits, points, bias, rng):
+    depth, columns, block = 70, 9, 16
+    blocks = -(-depth // block)
+    numbers = rng.integers(0, 1 << bits, (columns, blocks, block))
+    zero = rng.integers(0, 1 << bits, (columns, blocks)) if points else 1 << (bits - 1)
+    scale = rng.uniform(0.5, 1.5, (columns, blocks)).astype("f4")
+    given = {"b": parts(numbers, bits), "s": scale}
+    if points:
+        given["z"] = parts(zero, bits) if points == "u1" else zero.astype("f4")
+    if bias:
+        given["c"] = rng.standard_normal(columns).astype("f4")
+    names = ["x", "b", "s", "z" if points else "", "", "c" if bias else ""]
+    node = make_node("MatMulNBits", names, ["y"], domain="com.microsoft", K=depth, N=columns,
+                     bits=bits, block_size=block)  # fmt: skip
+    make = helper.make_tensor_value_info
+    proto = helper.make_graph(
+        [node], "g", [make("x", 1, (3, depth))], [make("y", 1, (3, columns))],
+        [numpy_helper.from_array(a, n) for n, a in given.items()],
+    )  # fmt: skip
+    proto = helper.make_model(proto, opset_imports=DOMAINS, ir_version=9)
+    x = rng.standard_normal((3, depth)).astype("f4")
+    weight = (numbers - np.asarray(zero)[..., None]) * scale[..., None]
+    want = x @ weight.reshape(columns, -1)[:, :depth].T + given.get("c", 0)
+    mod = graph.from_onnx(proto)
+    np.testing.assert_allclose(graph.build(mod)(x)[0], want, rtol=1e-4, atol=1e-5 * abs(want).max())
+    again = graph.from_skeleton(graph.skeleton(proto))
+    keys = [sorted(t.workload_key for t in graph.extract_tasks(m)[0]) for m in (mod, again)]
+    assert keys[0] == keys[1]
+
+
 def test_what_is_packed(rng):
     numbers = rng.integers(0, 16, (7, 3))
     found = packed4(numbers, 4)
@@ -96,7 +137,7 @@ def test_what_is_packed(rng):
 def test_other_packings_are_refused(rng):
     proto, _, _ = packed_model(rng, (1,), 32, 4, 32, False)
     for change, message in (
-        (lambda p: setattr(p.graph.node[0].attribute[2], "i", 8), "bits, block_size"),
+        (lambda p: setattr(p.graph.node[0].attribute[2], "i", 3), "bits, block_size"),
         (lambda p: p.graph.initializer.pop(1), "which no node before it computes"),
         (lambda p: setattr(p.graph.node[0].attribute[0], "i", 64), r"input B has the shape"),
     ):

@@ -1,4 +1,4 @@
-"""Weights of four bits as onnxruntime packs them: com.microsoft.MatMulNBits."""
+"""Weights of two, four and eight bits as onnxruntime packs them: com.microsoft.MatMulNBits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def matmul_nbits(old: Old) -> Upgraded:
-    """A product whose weights, numbers of four bits in blocks along K, stay packed.
+    """A product whose weights are numbers of `bits` bits in blocks along K.
 
     onnxruntime has them by rows of the transposed weight (N, blocks, bytes of a block), zero points
-    packed likewise or as floats; here columns are neighbours, and zero points floats. Raises
-    Unsupported for other numbers of bits, weights that are no constants, and an order of terms.
+    packed likewise or as floats; here columns are neighbours. Those of four bits stay packed, with
+    zero points as floats; others are dequantised. Raises Unsupported for other numbers of bits,
+    weights that are no constants, and an order of terms.
     """
     from autosched.graph.onnx_import.upgrade import Upgraded
 
@@ -28,27 +29,39 @@ def matmul_nbits(old: Old) -> Upgraded:
     depth, columns = (int(old.attrs.pop(n, 0)) for n in ("K", "N"))
     bits, block = int(old.attrs.pop("bits", 4)), int(old.attrs.pop("block_size", 32))
     old.attrs.pop("accuracy_level", 0)  # what onnxruntime may round a to; here it is float32
-    if bits != 4 or block < 2 or block % 2 or min(depth, columns) < 1:
+    if bits not in (2, 4, 8) or block < 1 or block * bits % 8 or min(depth, columns) < 1:
         raise Unsupported(
             f"attributes bits, block_size, K, N are {bits}, {block}, {depth}, {columns}; expected "
-            "4 bits, an even block and positive sizes"
+            "2, 4 or 8 bits, a block of whole bytes and positive sizes"
         )
     if order is not None:
         raise Unsupported("the input g_idx, an order of terms, is not supported")
     blocks = -(-depth // block)
-    numbers = _halves(_constant(b, "B", (columns, blocks, block // 2)))
+    numbers = _unpacked(_constant(b, "B", (columns, blocks, block * bits // 8)), bits)
     if old.type(0).dtype != "float32":
         raise Unsupported(f"the input A is {old.type(0).dtype}; expected float32")
     scale = _constant(scales, "scales", (columns, blocks)).astype(np.float32)
+    zero = None if zeros is None else _zeros(zeros, columns, blocks, bits)
+    after = None if bias is None else lambda y: old.one("Add", [y, bias])
+    if bits != 4:
+        weight = _dequantised(numbers, scale, 1 << (bits - 1) if zero is None else zero)
+        return Upgraded("MatMul", [a, constant(weight[:, :depth].T)], old.attrs, after)
     args: list[Atom | None] = [
         a,
         constant(packed4(numbers.reshape(columns, blocks * block).T, block)),
         constant(np.ascontiguousarray(scale.T)),
     ]
-    if zeros is not None:
-        args.append(constant(np.ascontiguousarray(_zeros(zeros, columns, blocks).T)))
-    return Upgraded(PRODUCT, args, old.attrs, None if bias is None else lambda y: old.one(
-        "Add", [y, bias]))  # fmt: skip
+    if zero is not None:
+        args.append(constant(np.ascontiguousarray(zero.T)))
+    return Upgraded(PRODUCT, args, old.attrs, after)
+
+
+def _dequantised(numbers: Array, scale: Array, zero: Array | int) -> Array:
+    """The weight (columns, blocks * block) of numbers (columns, blocks, block)."""
+    found = numbers.astype(np.float32)
+    found -= np.asarray(zero, np.float32)[..., None]
+    found *= scale[..., None]
+    return found.reshape(len(found), -1)
 
 
 def _constant(atom: Atom | None, name: str, shape: tuple[int, ...]) -> Array:
@@ -60,15 +73,15 @@ def _constant(atom: Atom | None, name: str, shape: tuple[int, ...]) -> Array:
     return atom.array.reshape(shape)
 
 
-def _halves(packed: Array) -> Array:
-    """The numbers in the last axis of bytes, low half first: twice as many."""
-    both = np.stack([packed & 15, packed >> 4], -1)
-    return both.reshape(*packed.shape[:-1], 2 * packed.shape[-1])
+def _unpacked(packed: Array, bits: int) -> Array:
+    """The numbers in the last axis of bytes, that of the lowest bits first."""
+    parts = np.stack([packed >> n & (1 << bits) - 1 for n in range(0, 8, bits)], -1)
+    return parts.reshape(*packed.shape[:-1], packed.shape[-1] * 8 // bits)
 
 
-def _zeros(atom: Atom, columns: int, blocks: int) -> Array:
+def _zeros(atom: Atom, columns: int, blocks: int, bits: int) -> Array:
     """Zero points as floats (columns, blocks)."""
     if isinstance(atom, Const) and atom.type.dtype == "uint8":
-        packed = _constant(atom, "zero_points", (columns, -(-blocks // 2)))
-        return _halves(packed)[:, :blocks].astype(np.float32)
+        packed = _constant(atom, "zero_points", (columns, -(-blocks * bits // 8)))
+        return _unpacked(packed, bits)[:, :blocks].astype(np.float32)
     return _constant(atom, "zero_points", (columns, blocks)).astype(np.float32)
