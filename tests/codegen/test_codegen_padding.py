@@ -102,6 +102,22 @@ def test_taps_that_all_rows_of_a_tile_have_stand_apart() -> None:
     assert max(sums) == 4 * min(sums)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_copied_taps_stand_apart_too(shape: tuple[int, int, int, int, int]) -> None:
+    """Three taps beside each other in a loop over taps, of which some are left over."""
+    func = conv(*shape)
+    for rows in (2, 5):
+        sch = Schedule(func)
+        i, c, r = sch.get_loops(sch.get_block("B"))
+        i0, i1 = sch.split(i, [None, rows])
+        r0, r1 = sch.split(r, [None, 3])
+        sch.reorder(i0, r0, r1, i1, c)
+        sch.unroll(r1)
+        sch.unroll(i1)
+        sch.vectorize(c)
+        check(sch, func, rtol=1e-5, atol=1e-5)
+
+
 def test_rows_past_the_end_read_nothing_under_a_condition() -> None:
     """Two outputs in a tile of four, all unrolled: the condition holds for the third, but not for
     the second, where what overhangs is read otherwise. (LLVM leaves what nobody uses in a loop in a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
@@ -17,6 +17,15 @@ from autosched.tir.nodes import Access, Iter
 DEFAULT_COPIES = 9
 """Copies of the reduction in the default schedule."""
 
+
+SHORT_WINDOW = 5
+"""Taps of an axis of a window up to which all of them are copied out."""
+
+LONG_COPIES = (8, 7, 6, 5, 4)
+"""Taps of a long window that stand beside each other."""
+
+LONG_SPARE = 4
+"""Vector registers for what is neither a sum nor data of a row of a long window."""
 
 SHARED_COST = 2
 """Rows of a register tile that cost as much as the loads of the vectors which its rows share."""
@@ -194,6 +203,8 @@ def default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
     assert vector is not None  # the condition asks for one
     along = [u for u in map(used_axes, info.block.reads) if id(vector.var) in u]
     left = target.vector_registers // (2 if lanes // 2 < extent_of(vector) <= lanes else 4)
+    if long_window(info) is not None:
+        left = _long_rows(target) // default_vectors(info, target, lanes)
     rows: dict[int, int] = {}
     shared = [a for a in info.spatial if all(id(a.var) not in u for u in along)]
     others = [a for a in info.spatial if a not in shared and is_reused(info, a)]
@@ -210,13 +221,62 @@ def default_rows(info: BlockInfo, target: Target, lanes: int) -> dict[int, int]:
     return rows
 
 
+def long_window(info: BlockInfo) -> tuple[Iter, Iter] | None:
+    """The innermost axis of the window of a convolution of each channel by itself, and that of the
+    neighbouring results that read the same data at it; None where it is short, or another block.
+
+    Vectors run over the channels, so what a row loads is for itself alone: a load a multiply-add.
+    Copies of some taps find what they share in registers, of which a row takes two for a vector,
+    for its sum and its data.
+    """
+    vector, last = info.vector_axis, info.reduce[-1] if info.reduce else None
+    if vector is None or last is None or extent_of(last) <= SHORT_WINDOW:
+        return None
+    if any(id(vector.var) not in used_axes(a) for a in info.block.reads):
+        return None
+    indices = [i for a in info.block.reads for i in a.indices if isinstance(i, Affine)]
+    slid = [i for i in indices if i.uses([last.var])]
+    for axis in info.spatial:
+        if extent_of(axis) > 1 and any(_shares_taps(i, last, axis) for i in slid):
+            return last, axis
+    return None
+
+
+def _shares_taps(index: Affine, last: Iter, axis: Iter) -> bool:
+    """Whether a result reads at one tap what its neighbour reads at the next but one at most."""
+    dilation, stride = index.coefficient(last.var), index.coefficient(axis.var)
+    if not isinstance(dilation, int) or not isinstance(stride, int) or stride <= 0:
+        return False
+    return stride // gcd(dilation, stride) <= 2
+
+
+def default_vectors(info: BlockInfo, target: Target, lanes: int) -> int:
+    """Vectors of the default register tile: two; three where they leave none over; one of long
+    windows, unless one has too few rows."""
+    vector, long = info.vector_axis, long_window(info)
+    assert vector is not None  # the condition asks for one
+    if long is not None:
+        return 1 if 2 * extent_of(long[1]) > _long_rows(target) else 2
+    return 3 if -(-extent_of(vector) // lanes) % 6 == 3 else 2
+
+
+def _long_rows(target: Target) -> int:
+    """Vectors of sums of a long window."""
+    return (target.vector_registers - LONG_SPARE) // 2
+
+
 def default_copies(info: BlockInfo) -> dict[int, int]:
     """Copies of short reductions, such as a 3 x 3 window, innermost axis first."""
     left = DEFAULT_COPIES
     copies: dict[int, int] = {}
+    long = long_window(info)
+    if long is not None:
+        last = long[0]
+        extent = extent_of(last)
+        return {id(last.var): min(LONG_COPIES, key=lambda c: (-extent % c, -c))}
     for axis in reversed(info.reduce):
         extent = extent_of(axis)
-        if 1 < extent <= min(left, 5):
+        if 1 < extent <= min(left, SHORT_WINDOW):
             copies[id(axis.var)] = extent
             left //= extent
     return copies

@@ -25,6 +25,7 @@ from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.rules.tile_defaults import (
     default_copies,
     default_rows,
+    default_vectors,
     dividing,
     enough_tasks,
     extent_of,
@@ -225,9 +226,7 @@ def tile_specs(
             default = 1, dividing(extent // inner), inner
             found.append(TileSpec(info.name, name, levels, extent, "vector", each, default))
         elif axis is vector:
-            vectors = -(-extent // lanes)
-            # Two vectors; three where they leave none over.
-            inner = min(3 * lanes if vectors % 6 == 3 else 2 * lanes, extent)
+            inner = min(default_vectors(info, target, lanes) * lanes, extent)
             tiles = -(-extent // inner // target.num_cores) if streamed else 1 if panels else 4
             default = tiles_around(extent, inner, max(tiles, 1))
             if extent % prod(default) and shares_dimension(info, vector):

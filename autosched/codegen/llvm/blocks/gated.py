@@ -42,21 +42,22 @@ class GatedLoop:
         self.below = loops[loops.index(loop) + 1 :]
         self.open = [g for g in gates if id(g.test) not in f.index.held]
 
-    def write(
-        self, ends: Sequence[Predicate], spatial: Sequence[Var], inside: Callable[[], None]
-    ) -> None:
-        """The iterations within `ends` at which some term of the tile counts. `spatial`: the loops
-        over its results."""
+    def write(self, count: int | str, spatial: Sequence[Var], inside: Callable[[], None]) -> None:
+        """Those of the first `count` iterations at which some term of the tile counts. `spatial`:
+        the loops over its results."""
         f, index = self.f, self.f.index
         asked = [(g, p) for g in self.open if (p := g.over(self.loop.var, self.below)) is not None]
-        low, high = self._bounds([p for _, p in asked], ends)
+        low, high = self._bounds([p for _, p in asked])
+        if count != self.loop.extent:
+            known = isinstance(count, int) and isinstance(high, int)
+            high = min(count, high) if known else f.b.smaller(count, high)
         # Rows that overhang read another row, for which a condition on theirs says nothing.
         inner = [*(x.var for x in self.below), *spatial]
         before = index.held
         index.held = before | {id(g.test) for g, _ in asked if not g.form.uses(inner)}
         middle = self._middle()
         if middle:
-            start, end = self._bounds([p for _, p in middle], ())
+            start, end = self._bounds([p for _, p in middle])
             start = f.b.smaller(f.b.larger(low, start), high)
             end = f.b.larger(f.b.smaller(high, end), start)
             f.loop(self.loop.var, low, start, inside)
@@ -66,14 +67,12 @@ class GatedLoop:
         f.loop(self.loop.var, low, high, inside)
         index.held = before
 
-    def _bounds(
-        self, asked: Sequence[Predicate], ends: Sequence[Predicate]
-    ) -> tuple[int | str, int | str]:
+    def _bounds(self, asked: Sequence[Predicate]) -> tuple[int | str, int | str]:
         """The first iteration at which all hold, and the one behind the last."""
         falling = [p for p in asked if int(p.form.coefficient(self.loop.var)) < 0]
         rising = [p for p in asked if int(p.form.coefficient(self.loop.var)) > 0]
         at_first = {x.var: 0 for x in self.below}
-        end = trip_count(self.f.index, self.loop, [*ends, *rising], at_first)
+        end = trip_count(self.f.index, self.loop, rising, at_first)
         return first_iteration(self.f.index, self.loop, falling), end
 
     def _middle(self) -> list[tuple[Gate, Predicate]]:

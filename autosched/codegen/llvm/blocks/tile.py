@@ -220,19 +220,19 @@ class TileWriter:
         kept = self.reduce
         copies = [p for p in mine if p.form.uses([x.var for x in below])]
         self.reduce = [p for p in kept if p not in mine]
+        spatial = [x.var for x in self.tile.loops if x.var not in self.tile.reduce]
+        clamped = {v for p in self.spatial for v in p.form.variables()}
+        if self.tensor is not None:
+            clamped.update(spatial)  # an intrinsic's rows are not told apart
+        gated = GatedLoop(f, loop, self.tile.loops, self.gates, clamped)
+        trip = trip_count(f.index, loop, mine, {x.var: 0 for x in below})
         if copies:
-            trip = trip_count(f.index, loop, mine, {x.var: 0 for x in below})
             full = trip_count(f.index, loop, mine, {x.var: x.extent - 1 for x in below})
-            f.loop(loop.var, 0, full, inside)
+            gated.write(full, spatial, inside)
             self.reduce = [p for p in kept if p not in mine or p in copies]
             f.loop(loop.var, full, trip, inside)
         else:
-            spatial = [x.var for x in self.tile.loops if x.var not in self.tile.reduce]
-            clamped = {v for p in self.spatial for v in p.form.variables()}
-            if self.tensor is not None:
-                clamped.update(spatial)  # an intrinsic's rows are not told apart
-            gated = GatedLoop(f, loop, self.tile.loops, self.gates, clamped)
-            gated.write(mine, spatial, inside)
+            gated.write(trip, spatial, inside)
         self.reduce = kept
 
     def _reduction_lanes(self, loop: For, inside: Callable[[], None]) -> None:
