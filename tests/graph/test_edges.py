@@ -86,6 +86,19 @@ def test_a_layer_of_one_state_and_two_steps_backward(rng):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("many", [5, 64])
+def test_values_that_are_equal_have_no_variance_below_zero(many, compiled, rng):
+    """Its root would be no number; what is left is the rounding of the mean."""
+    x = np.repeat(rng.standard_normal((2, 7, 1)) * 100, many, axis=2).astype("f4")
+    (y,) = run("MeanVarianceNormalization", [x], opset=13, compiled=compiled, axes=[2])
+    assert (abs(y) <= 1.001).all()
+    (y,) = run("MeanVarianceNormalization", [x], opset=13, compiled=compiled, axes=[0, 1])
+    apart = x - x.astype("f8").mean((0, 1), keepdims=True)
+    want = apart / np.sqrt((apart**2).mean((0, 1), keepdims=True))
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_nan_and_infinity_flow(compiled):
     x = np.array([1, NAN, INF, -INF, -2, 0], "f4")
     (sign,) = run("Sign", [x], compiled=compiled)

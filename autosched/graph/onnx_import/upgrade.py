@@ -177,13 +177,19 @@ def _flattened(old: Old) -> Upgraded | None:
     return Upgraded(old.name, [flat], {"axis": -1}, lambda y: old.one("Reshape", [y], shape=shape))
 
 
-def _mean_variance(old: Old) -> Upgraded | None:
-    """Its function body has constants of float32, and takes the variance as a difference of sums
-    of squares: so of float16 it is computed in float32."""
-    if old.type(0).dtype != "float16":
-        return None
-    wide = old.one("Cast", old.args, to="float32")
-    return Upgraded(old.name, [wide], old.attrs, lambda y: old.one("Cast", [y], to="float16"))
+def _mean_variance(old: Old) -> Upgraded:
+    """ONNX's function body takes the variance as a difference of sums of squares, which rounding
+    may make negative, and its root NaN. Values of float16 are computed in float32."""
+    stored, x = old.type(0).dtype, old.args[0]
+    if stored == "float16":
+        x = old.one("Cast", [x], to="float32")
+    axes = constant(np.array(old.attrs.pop("axes", (0, 2, 3)), np.int64))
+    apart = old.one("Sub", [x, old.one("ReduceMean", [x, axes])])
+    variance = old.one("ReduceMean", [old.one("Mul", [apart, apart]), axes])
+    least = constant(np.array(1e-9, "float32" if stored == "float16" else stored))
+    spread = old.one("Add", [old.one("Sqrt", [variance]), least])
+    back = (lambda y: old.one("Cast", [y], to="float16")) if stored == "float16" else None
+    return Upgraded("Div", [apart, spread], old.attrs, back)
 
 
 _ASYMMETRIC = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
