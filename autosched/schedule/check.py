@@ -94,6 +94,12 @@ def is_population(func: PrimFunc) -> bool:
     return is_array(*extents_of(func).values(), *shapes)
 
 
+def check_one_program(func: PrimFunc, what: str) -> None:
+    """Raise NotBatchable for a population: the verifier and its proofs take numbers of one."""
+    if is_population(func):
+        raise NotBatchable(f"{what}: what is right is shown for one candidate at a time")
+
+
 def ordered_vars(block: Block) -> set[Var]:
     """Loop variables in the bindings of reduce and sequential axes."""
     return {

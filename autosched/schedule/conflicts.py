@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from autosched.errors import NotBatchable, ScheduleError
-from autosched.schedule.check import is_array, is_population, names, refuse
+from autosched.schedule.check import check_one_program, is_array, names, refuse
 from autosched.schedule.recurrence import is_step, same_iteration
 from autosched.tir.expr import Var
 from autosched.tir.nodes import (
@@ -139,12 +139,14 @@ def check_written_first(func: PrimFunc, buffers: Sequence[Buffer], what: str) ->
         for reader in readers_of(func, buffer)
         if writer.block is not reader.block and common_loops([writer, reader])
     ]
-    for writer, reader, buffer in shared:
-        if any(is_array(n) for s in (writer, reader) for n in s.extents().values()):
-            raise NotBatchable(
-                f"{what}: whether {writer.block.name} writes elements of {buffer.name} before "
-                f"{reader.block.name} reads them may differ by candidate"
-            )
+    for _, reader, buffer in shared:
+        # A writer of another nest, too, is asked for the elements that are read.
+        for writer in writers_of(func, buffer):
+            if any(is_array(n) for s in (writer, reader) for n in s.extents().values()):
+                raise NotBatchable(
+                    f"{what}: whether {writer.block.name} writes elements of {buffer.name} before "
+                    f"{reader.block.name} reads them may differ by candidate"
+                )
     if shared:
         for fault in by_then(func, {buffer.name for _, _, buffer in shared}):
             refuse(f"{what}: {fault.message}")
@@ -153,8 +155,7 @@ def check_written_first(func: PrimFunc, buffers: Sequence[Buffer], what: str) ->
 def check_distinct(func: PrimFunc, block: Block, what: str) -> None:
     """Raise ScheduleError if points of a block are not shown to write different elements: what the
     rule `distinct` of the verifier refuses."""
-    if is_population(func):
-        raise NotBatchable(f"{what}: which points write an element may differ by candidate")
+    check_one_program(func, what)
     for fault in distinct(func):
         if fault.node is block:
             refuse(f"{what}: {fault.message}")

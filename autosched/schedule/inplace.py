@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autosched.checks import shown
-from autosched.errors import NotBatchable
 from autosched.schedule.cache import check_scope, copying_block
 from autosched.schedule.check import (
     accesses,
-    is_array,
+    check_one_program,
     loop_vars,
     names,
     ordered_vars,
@@ -89,6 +88,7 @@ def cache_inplace(
         before, changed = old, func
         updating = _on_copy(site.block, opaque, old, copy)
     else:
+        check_one_program(func, what)
         writers = _writers_before(func, site, old, what)
         before = replace(old, name=_unused(taken, f"{old.name}_before"))
         shared, region = _place(site, writers, old, what)
@@ -185,7 +185,6 @@ def _place(
         )
     (writer,) = together
     shared = common_loops([site, writer])
-    _check_numbers([site, writer], what)
     for s in (site, writer):
         over = ordered_vars(s.block) & set(loop_vars(shared))
         if over:
@@ -201,12 +200,6 @@ def _place(
                 "give the block a nest of its own"
             )
     return shared, theirs
-
-
-def _check_numbers(both: Sequence[Site], what: str) -> None:
-    """Raise NotBatchable for a population: what is right is verified, of one program."""
-    if is_array(*(n for s in both for n in s.extents().values())):
-        raise NotBatchable(f"{what}: what both blocks access is compared one candidate at a time")
 
 
 def _region(site: Site, old: Buffer, depth: int, what: str) -> Region:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autosched.schedule.cache import read_buffer, unused_name
-from autosched.schedule.check import refuse
+from autosched.schedule.check import check_one_program, refuse
 from autosched.schedule.compute import check_available
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.padding import comparisons
@@ -61,7 +61,7 @@ def pad_read(func: PrimFunc, block: str, buffer: int | str) -> tuple[PrimFunc, s
     assert parts is not None
     conditions, value, padding = _flat(parts)
     access = old.reads[number]
-    ranges = _ranges(site, access, conditions, what)
+    ranges = _ranges(func, site, access, conditions, what)
     name = unused_name(func, f"{read.name}_pad")
     axes = tuple(Var(f"v{n}") for n in range(len(ranges)))
     shape = tuple(high - low + 1 for low, high, _, _ in ranges)
@@ -115,7 +115,7 @@ def _flat(choice: tuple[Expr, Expr, Const]) -> tuple[list[Expr], Expr, Const]:
 
 
 def _ranges(
-    site: Site, access: Access, conditions: list[Expr], what: str
+    func: PrimFunc, site: Site, access: Access, conditions: list[Expr], what: str
 ) -> list[tuple[Int, Int, Int, Int]]:
     """For each index the least and largest that it reaches, and the least and largest for which
     the conditions hold, all inclusive."""
@@ -146,6 +146,7 @@ def _ranges(
         if not mine and not (low >= 0 and high < size):
             # Something else keeps the index inside, and the copy takes all of it: a predicate, but
             # no condition on another index, which is gone then.
+            check_one_program(func, what)
             facts = loop_facts(site)
             if not facts.inside(facts.linear(index), size):
                 refuse(

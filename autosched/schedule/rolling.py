@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autosched.errors import NotBatchable, ScheduleError
+from autosched.errors import ScheduleError
 from autosched.schedule.annotate import written_intermediate
 from autosched.schedule.body import rewrite_block
 from autosched.schedule.cache import unused_name
-from autosched.schedule.check import bare_axes, is_population, loop_vars, refuse, show
+from autosched.schedule.check import bare_axes, check_one_program, loop_vars, refuse, show
 from autosched.schedule.compute import check_inputs, needed_ranges
 from autosched.schedule.kinds import check_kinds
 from autosched.schedule.place import child_with, children, guards_of, insert, nest
@@ -104,7 +104,7 @@ def rolling_buffer(
                     C[vi] += B[vi + vk]                     with T.block("C"): …
     """
     what = f"rolling_buffer({block})"
-    _check_numbers(func, what)
+    check_one_program(func, what)
     site = site_of(func, block)
     buffer = written_intermediate(func, block, index, what)
     readers = _readers(func, site, buffer, what)
@@ -123,12 +123,6 @@ def rolling_buffer(
     if found:
         refuse(f"{what}: {found[0][1].message}")
     return result, names[0]
-
-
-def _check_numbers(func: PrimFunc, what: str) -> None:
-    """Raise NotBatchable for a population: what is right is verified, of one program."""
-    if is_population(func):
-        raise NotBatchable(f"{what}: what iterations share is found for one candidate at a time")
 
 
 def _readers(func: PrimFunc, site: Site, buffer: Buffer, what: str) -> list[Site]:

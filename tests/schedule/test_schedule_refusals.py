@@ -31,7 +31,6 @@ from schedule_programs import (
     windows,
 )
 
-from autosched import te
 from autosched.errors import NotBatchable, ScheduleError
 from autosched.schedule import Decision, Schedule
 from autosched.schedule.population import candidate
@@ -338,18 +337,6 @@ def test_readers_of_packed_tiles_that_differ_by_candidate(factors: list[int]) ->
     )
     with pytest.raises(NotBatchable, match=r"differs by candidate|has not written"):
         schedule.reverse_compute_at(block, schedule.get_loops(packed)[0])
-
-
-def test_a_tile_of_writes_that_are_no_axes_and_differ_by_candidate() -> None:
-    """Whether `C[vf // 3, vf % 3]` is written once is verified of one program."""
-    a = te.placeholder((3, 3), name="A")
-    b = te.compute((3, 3), lambda i, j: a[i, j] + 1, name="B")
-    c = te.compute((3, 3), lambda i, j: b[i, j] * 2, name="C")
-    schedule = Schedule(te.create_prim_func([a, c]), {"d": np.array([2, 3])})
-    schedule.transform_layout("B", ("write", 0), [[[0, 1]]], pad_value=0)
-    schedule.split(schedule.get_loops("B")[0], [None, Decision("d")])
-    with pytest.raises(NotBatchable, match="which points write an element may differ"):
-        schedule.reverse_compute_inline("C")
 
 
 def test_padding_that_some_candidates_need() -> None:
