@@ -101,7 +101,8 @@ class Constants:
         assert isinstance(t, TensorType)
         prepare = dict(kernel.artifact.prepare).get(n)
         transform = kernel.transforms.get(n)
-        key = (t.layout, kernel.workload_key if prepare or transform else "")
+        # Builds that share arrays may have packed the weights of one workload by other schedules.
+        key = (t.layout, prepare, (kernel.workload_key, n) if transform else None)
 
         def make() -> Array:
             value = const.value

@@ -16,7 +16,9 @@ from autosched.errors import TuningError, WorkloadError
 from autosched.graph import op
 from autosched.graph.compile import compile_ready, prepared
 from autosched.graph.kernels import Choice
+from autosched.graph.planner import Shared
 from autosched.graph.tasks import kernel_groups
+from autosched.schedule import Schedule
 from autosched.target import Target
 from autosched.tuning import TuningOptions
 from autosched.tuning.run import model_check
@@ -213,3 +215,29 @@ def test_a_model_on_this_machine_is_timed_and_never_slower(rng):
     assert result.untuned_seconds is not None
     a = rng.standard_normal((32, 48)).astype("f4")
     np.testing.assert_allclose(result.model(a)[0], np.maximum(a @ w.value, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tiles", [(32, 16), (48, 32), (64, 64)])
+def test_builds_that_share_arrays_pack_by_their_own_schedules(tiles, rng):
+    """Better records may come between two builds of a model for the sizes of each call."""
+    w, x = (rng.standard_normal(s).astype("f4") for s in ((16, 128), (12, 16)))
+    v = graph.var("x", x.shape)
+    net = graph.module(main=graph.function([v], op.matmul(v, graph.const(w))))
+    shared, models = Shared(), []
+    for tile in tiles:
+
+        def choose(func, target, tile=tile):
+            sch = Schedule(func)
+            i, j, k = sch.get_loops("matmul")
+            j0, j1 = sch.split(j, [None, tile])
+            sch.reorder(j0, i, k, j1)
+            sch.cache_read("matmul", 1, "global", layout=[[1, tile], [0], [1, 1, tile]])
+            sch.vectorize(j1)
+            return Choice(sch.func, 1e-6, "record")
+
+        model = compile_ready(prepared(net), TARGET, choose=choose, shared=shared)
+        assert model.kernels[0].artifact.prepare
+        np.testing.assert_allclose(model(x)[0], x @ w, rtol=1e-4, atol=1e-4)
+        models.append(model)
+    first, second = (m.constants[0] for m in models)
+    assert (first is second) == (tiles[0] == tiles[1])
