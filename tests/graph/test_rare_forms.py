@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from graph_models import info, microsoft, model, run
@@ -9,6 +12,7 @@ from onnx import TensorProto, helper
 from onnx.helper import make_node
 
 from autosched import graph
+from autosched.graph.onnx_import import OpenModel
 
 
 def test_max_roi_pool_has_the_bins_of_onnxruntime():
@@ -84,3 +88,21 @@ def test_quantised_to_four_bits_saturates_there(kind, zero, block, rng):
     want = (np.clip(np.round(x / each) + (zero or 0), low, high) - (zero or 0)) * each
     np.testing.assert_allclose(run(proto, x)[0], want, rtol=1e-6)
     np.testing.assert_allclose(graph.build(graph.from_onnx(proto))(x)[0], want, rtol=1e-6)
+
+
+def test_constants_of_four_bits_go_with_their_modules(rng):
+    """A model for the sizes of each call is read many times."""
+    values = rng.integers(-8, 8, 600).tolist()
+    weight = helper.make_tensor("", TensorProto.INT4, [6, 100], values)
+    nodes = [make_node("Constant", [], ["w"], value=weight),
+             make_node("DequantizeLinear", ["w", "s"], ["v"]),
+             make_node("MatMul", ["x", "v"], ["y"])]  # fmt: skip
+    scale = np.asarray(0.1, "f4")
+    proto = model(nodes, [info("x", ["n", 6])], [info("y", ["n", 100])], {"s": scale}, opset=21)
+    opened = OpenModel(proto)
+    read = [graph.constants(opened.module({"x": [n, 6]})) for n in (1, 2, 3)]
+    shapes = {weakref.ref(c): c.type.shape for one in read for c in one}
+    assert sorted(shapes.values()) == [(), (6, 100), (6, 100), (6, 100)]
+    read.clear()
+    gc.collect()
+    assert [shape for c, shape in shapes.items() if c() is not None] == [()]  # the initializer

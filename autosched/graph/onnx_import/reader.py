@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -44,8 +45,8 @@ class Reader:
         """The constants of the model's graph, which all modules read from it share."""
         self.opsets = functions.opsets(model.opset_import) or {"": 1}
         self.functions = {(f.domain, f.name): f for f in model.functions}
-        self.narrow: dict[int, tuple[int, Const]] = {}
-        """The element types of constants of four bits, which are stored as bytes, by their id."""
+        self.narrow: WeakKeyDictionary[Const, int] = WeakKeyDictionary()
+        """The element types of constants of four bits, which are stored as bytes."""
 
     def main(self, shapes: Mapping[str, Sequence[int]], origins: Origins | None = None) -> Function:
         """The graph of the model; `shapes` as those of `from_onnx`. What is computed while it is
@@ -94,7 +95,7 @@ class Reader:
         """A tensor of the file as a constant."""
         made = constant(self.tensors.array(tensor, where))
         if tensor.data_type in FOUR_BITS:
-            self.narrow[id(made)] = tensor.data_type, made
+            self.narrow[made] = tensor.data_type
         return made
 
     def inner(self, graph: onnx.GraphProto, scope: Scope) -> Scope:
@@ -170,8 +171,8 @@ class Reader:
         if any(isinstance(a, Listed) for a in args) and name not in ops.OPERATORS:
             return functions.inlined(self, node, args, names, scope, depth)
         attrs = {a.name: self.tensors.attribute(a) for a in node.attribute}
-        if name == "QuantizeLinear" and id(args[-1]) in self.narrow:
-            attrs["output_dtype"] = self.narrow[id(args[-1])][0]
+        if name == "QuantizeLinear" and isinstance(zero := args[-1], Const) and zero in self.narrow:
+            attrs["output_dtype"] = self.narrow[zero]
         call = upgraded(scope, name, tensors(args), attrs, len(names))
         if call.name == "Identity" and call.args[0] is not None:
             return [call.args[0], *call.more]
