@@ -11,9 +11,9 @@ from autosched.cli.common import add_db, add_workload, at_least, filled, make_ta
 from autosched.cli.model import (
     add_denormals,
     add_precision,
+    add_shape,
     is_model,
     refuse_model_options,
-    shape_argument,
 )
 from autosched.errors import AutoschedError
 from autosched.tuning.best import best_schedule
@@ -49,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=at_least(1), default=10, metavar="N",
         help="rounds of timings of each program (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--shape", type=shape_argument, action="append", default=[], metavar="NAME=1,3,224,224",
-        help="of a model: fix the shape of an input",
-    )  # fmt: skip
+    add_shape(parser)
     parser.add_argument("--threads", type=at_least(1), metavar="N", help="of a model")
     parser.add_argument(
         "--cache", type=filled, metavar="DIR", help="of a model: folder of compiled kernels"

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autosched.cli.common import DEFAULT_DB, at_least, filled
 from autosched.errors import WorkloadError
@@ -35,10 +35,26 @@ def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
+class ShapeAction(argparse.Action):
+    """Collects shapes; each input has one."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = list(getattr(namespace, self.dest))
+        if values[0] in dict(given):
+            parser.error(f"{option_string} gives the input {values[0]} two shapes; expected one")
+        setattr(namespace, self.dest, [*given, values])
+
+
 def add_shape(parser: argparse.ArgumentParser) -> None:
     """--shape."""
     parser.add_argument(
-        "--shape", type=shape_argument, action="append", default=[], metavar="NAME=1,3,224,224",
+        "--shape", type=shape_argument, action=ShapeAction, default=[], metavar="NAME=1,3,224,224",
         help="fix the shape of a model's input; needed where the file leaves sizes open",
     )  # fmt: skip
 

@@ -53,15 +53,22 @@ def build(
     Raises Unsupported, naming the operator, for what cannot be compiled, BuildError, naming the
     kernel, and RecordError for records that cannot be read.
     """
-    kept = None
-    if cache is not None:
-        kept = KernelCache(Path(path_text("cache", cache, ArgumentError)))
+    kept = _cache(cache)
     with ExitStack() as stack:
         choose = None if records is None else best_of(stack.enter_context(opened(records)))
         return compile_module(
             module, target, params, threads, progress, kept, choose, consume, flush_denormals,
             precision,
         )  # fmt: skip
+
+
+def _cache(cache: str | os.PathLike[str] | None) -> KernelCache | None:
+    if cache is None:
+        return None
+    folder = Path(path_text("cache", cache, ArgumentError))
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError(f"cache is the file {folder}; expected a folder, which may be new")
+    return KernelCache(folder)
 
 
 def build_dynamic(
@@ -84,9 +91,7 @@ def build_dynamic(
     if count is None or count < 1:
         raise ArgumentError(f"kept is {shown(kept)}; expected an int from 1 up")
     where = target if isinstance(target, Target) else Target(target)
-    folder = None
-    if cache is not None:
-        folder = KernelCache(Path(path_text("cache", cache, ArgumentError)))
+    folder = _cache(cache)
     artifacts: Artifacts = {}
     shared = Shared()
 

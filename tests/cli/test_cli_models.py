@@ -119,6 +119,8 @@ def test_open_sizes_are_fixed_by_shape(cli: Cli, tmp_path, monkeypatch) -> None:
     assert done.status == 1
     assert "--shape x=" in done.err
     assert cli("compile", "m.onnx", "--shape", "x=4,3").status == 0
+    twice = cli("compile", "m.onnx", "--shape", "x=4,3", "--shape", "x=5,3")
+    assert (twice.status, "--shape gives the input x two shapes" in twice.err) == (2, True)
     np.save("x.npy", np.ones((5, 3), np.float32))
     done = cli("run", "m.onnx", "--input", "x=x.npy", "--output", "missing/y.npz")
     assert done.status == 1

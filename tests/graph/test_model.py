@@ -353,4 +353,7 @@ def test_the_cache_keeps_kernels_and_survives_torn_files(net, rng, tmp_path, mon
         codegen, "generate_sources", lambda *args: built.append(args[0]) or whole(*args)
     )
     np.testing.assert_array_equal(graph.build(mod, cache=tmp_path)(x)[0], want)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match=r"cache is the file .*; expected a folder"):
+        graph.build(mod, cache=tmp_path / "file")
     assert len([f for f in built if "prepare" not in f.name]) == 1
