@@ -106,3 +106,16 @@ def test_constants_of_four_bits_go_with_their_modules(rng):
     read.clear()
     gc.collect()
     assert [shape for c, shape in shapes.items() if c() is not None] == [()]  # the initializer
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_negative_pads_cut_before_others_are_put_around(rng, mode: str) -> None:
+    x = rng.standard_normal((5, 4)).astype("f4")
+    for low, high in (((-1, 2), (3, -1)), ((2, -2), (-2, 1)), ((-1, -1), (-2, 2))):
+        nodes = [make_node("Pad", ["x", "p"], ["y"], mode=mode)]
+        pads = np.array([*low, *high])
+        (y,) = run(model(nodes, [info("x", x.shape)], [info("y", None)], {"p": pads}), x)
+        ends = list(zip(low, high, strict=True))
+        kept = [slice(max(-a, 0), min(b, 0) or None) for a, b in ends]
+        around = [(max(a, 0), max(b, 0)) for a, b in ends]
+        np.testing.assert_array_equal(y, np.pad(x[tuple(kept)], around, mode=mode))

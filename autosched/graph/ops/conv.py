@@ -356,11 +356,11 @@ def pad_operator(
     along = list(range(rank)) if axes is None else [a % rank for a in axes]
     for n, axis in enumerate(along):
         before[axis], after[axis] = pads[n], pads[n + len(along)]
+    # Negative ones cut elements off, before others are put around what is left.
+    if min(*before, *after, 0) < 0:
+        x = _cut(x, before, after)
+        before, after = ([max(p, 0) for p in side] for side in (before, after))
     if mode == "constant":
-        # Negative ones cut elements off.
-        if min(*before, *after) < 0:
-            x = _cut(x, before, after)
-            before, after = ([max(p, 0) for p in side] for side in (before, after))
         number = te.const(value if dtypes.is_float(x.dtype) else int(value), x.dtype)
         return pad(x, before, after, number if fill is None else _scalar(fill))
     shape = [n + b + a for n, b, a in zip(x.shape, before, after, strict=True)]
@@ -385,7 +385,7 @@ def pad_operator(
 
     def element(*at: Any) -> Any:
         found = x(*map(place, at, x.shape, before, after))
-        if not rank or not (before[-1] or after[-1]) or min(before[-1], after[-1]) < 0:
+        if not rank or not (before[-1] or after[-1]):
             return found
         # Almost all of a row lies inside, where it is read as it stands.
         *outer, last = at
