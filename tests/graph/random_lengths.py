@@ -97,11 +97,25 @@ def norm(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     return m.node("LayerNormalization", [a, m.floats(dims[-1])], axis=-1), dims
 
 
+REDUCTIONS = (
+    "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ArgMax", "ReduceSum", "ReduceProd",
+    "ReduceLogSumExp",
+)  # fmt: skip
+
+
+def means(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """The mean over two axes."""
+    if len(dims) < 3:
+        return None
+    n = m.pick(len(dims) - 1)
+    return m.node("ReduceMean", [a], axes=[n, n + 1]), (*dims[:n], 1, 1, *dims[n + 2 :])
+
+
 def reduce(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     axis = m.pick(len(dims))
     if len(dims) < 3:
         return None
-    op = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ArgMax", "ReduceSum")[m.pick(6)]
+    op = REDUCTIONS[m.pick(len(REDUCTIONS))]
     if op == "ReduceSum":
         name = m.node(op, [a, m.const(np.asarray([axis]))], keepdims=1)
     elif op == "ArgMax":
@@ -122,8 +136,15 @@ def transpose(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
 def product(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     if len(dims) < 2:
         return None
-    if m.pick(3) == 0 and isinstance(dims[-1], int):
+    kind = m.pick(4)
+    if kind == 0 and isinstance(dims[-1], int):
         return m.node("MatMul", [a, m.floats(dims[-1], 3)]), (*dims[:-1], 3)
+    if kind == 1:
+        row = m.node("Gather", [a, m.const(np.asarray(0))], axis=len(dims) - 2)
+        while len(dims) > 2:
+            row = m.node("Gather", [row, m.const(np.asarray(0))], axis=0)
+            dims = dims[1:]
+        return m.node("MatMul", [a, row]), dims[:-1]
     axes = list(range(len(dims)))
     axes[-2:] = axes[:-3:-1]
     other = m.node("Transpose", [a], perm=axes)
@@ -241,9 +262,81 @@ def conv(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     return m.node("Conv", [a, m.floats(3, dims[1], 3)], pads=[1, 1]), (dims[0], 3, dims[2])
 
 
+def pad(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    axis, more = m.pick(len(dims)), (m.pick(3), m.pick(3))
+    pads = [0] * (2 * len(dims))
+    pads[axis], pads[axis + len(dims)] = more
+    d = dims[axis]
+    total = sum(more)
+    grown: Dim = d + total if isinstance(d, int) else ("n", d[1] + total)
+    name = m.node("Pad", [a, m.const(np.asarray(pads)), m.floats()])
+    return name, (*dims[:axis], grown, *dims[axis + 1 :])
+
+
+def tile(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    repeats = [1 + m.pick(2) if isinstance(d, int) else 1 for d in dims]
+    made = tuple(d * r if isinstance(d, int) else d for d, r in zip(dims, repeats, strict=True))
+    return m.node("Tile", [a, m.const(np.asarray(repeats))]), made
+
+
+def einsum(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """Products over some axes with itself."""
+    if len(dims) != 3:
+        return None
+    text, axes = (("bij,bkj->bik", (0, 1, 1)), ("bij,bij->bj", (0, 2)), ("bij,bij->i", (1,)))[
+        m.pick(3)
+    ]
+    return m.node("Einsum", [a, a], equation=text), tuple(dims[n] for n in axes)
+
+
+def at_places(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """Elements along an axis, at its end too; or of two axes."""
+    if len(dims) != 3 or dims[0] != 2:
+        return None
+    if m.pick(2):
+        index = m.const(np.asarray([[0, 1], [1, -1], [-1, -2]]))
+        return m.node("GatherND", [a, index]), (3, dims[2])
+    shape = m.node("Shape", [a])
+    wide = m.node("Add", [m.node("Mul", [shape, m.const(np.asarray([1, 1, 0]))]),
+                          m.const(np.asarray([0, 0, 2]))])  # fmt: skip
+    index = m.node("Expand", [m.const(np.asarray([0, -1])), wide])
+    return m.node("GatherElements", [a, index], axis=2), (*dims[:2], 2)
+
+
+def chosen(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """Operators along an axis of a fixed size."""
+    if not isinstance(dims[-1], int):
+        return None
+    return m.node(("Hardmax", "LpNormalization")[m.pick(2)], [a], axis=-1), dims
+
+
+def batch_norm(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    if len(dims) < 2 or not isinstance(dims[1], int):
+        return None
+    weights = [m.node("Abs", [m.floats(dims[1])]) for _ in range(4)]
+    return m.node("BatchNormalization", [a, *weights]), dims
+
+
+def recurrent(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """A layer in both directions: all steps, or the last."""
+    if len(dims) != 3 or not isinstance(dims[2], int) or not isinstance(dims[1], int):
+        return None
+    op, gates = (("LSTM", 4), ("GRU", 3), ("RNN", 1))[m.pick(3)]
+    weights = [m.floats(2, gates * 3, dims[2]), m.floats(2, gates * 3, 3)]
+    every = m.node(op, [a, *weights], hidden_size=3, direction="bidirectional")
+    last = f"{every}_last"
+    m.nodes[-1].output.append(last)
+    if m.pick(2):
+        return last, (2, dims[1], 3)
+    flat = m.node("Squeeze", [m.node("Slice", [every, *(
+        m.const(np.asarray([k])) for k in (0, 1, 1))]), m.const(np.asarray([1]))])  # fmt: skip
+    return flat, (dims[0], dims[1], 3)
+
+
 RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
-    running, triangle, length, expand, conv,
+    running, triangle, length, expand, conv, means, pad, tile, einsum, at_places, chosen,
+    batch_norm, recurrent,
 )  # fmt: skip
 
 

@@ -105,11 +105,12 @@ def test_weights_are_in_memory_once() -> None:
 
 
 def test_a_model_that_is_not_padded() -> None:
-    """A recurrence along the length is built for each length, and says why."""
-    w = RNG.standard_normal((1, 16, 3)).astype(np.float32)
-    r = RNG.standard_normal((1, 16, 4)).astype(np.float32)
-    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=4)]
-    data = model(nodes, {"x": ["n", 1, 3]}, ["y", "h"], {"w": w, "r": r})
+    """An operator without a rule is built for each length, and says why."""
+    nodes = [
+        helper.make_node("Hardmax", ["x"], ["y"], axis=0),
+        helper.make_node("Relu", ["y"], ["h"]),
+    ]
+    data = model(nodes, {"x": ["n", 1, 3]}, ["y", "h"], {})
     dynamic = graph.build_dynamic(data, threads=1, kept=2)
     for n in (2, 3, 4, 5, 2):
         x = RNG.standard_normal((n, 1, 3)).astype(np.float32)
@@ -118,7 +119,7 @@ def test_a_model_that_is_not_padded() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     assert dynamic.builds == ("sizes x=5,1,3", "sizes x=2,1,3")
     assert list(dynamic.refused.values()) == [
-        "LSTM of an axis whose size depends on the length is not padded"
+        "Hardmax along an axis whose size depends on the length"
     ]
 
 

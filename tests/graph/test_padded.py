@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 from random_lengths import arrays, random_model, shapes
 
 from autosched import graph
@@ -61,6 +63,91 @@ def check(numbers: Sequence[int]) -> None:
             assert cut.dtype == b.dtype
             scale = np.abs(b[np.isfinite(b)]).max(initial=1.0)
             assert np.allclose(cut, b, rtol=1e-3, atol=1e-4 * scale, equal_nan=True), f"length {n}"
+
+
+SIZES = helper.make_node("Shape", ["x"], ["s"])
+TO_FLOAT = helper.make_node("Cast", ["m"], ["f"], to=TensorProto.FLOAT)
+NODE = helper.make_node
+MANY = {
+    "largest integer": ([NODE("ReduceMax", ["x"], ["y"], axes=[1])], "int64"),
+    "least integer": ([NODE("ReduceMin", ["x"], ["y"], axes=[1])], "int32"),
+    "place of an integer": ([NODE("ArgMax", ["x"], ["y"], axis=1)], "int64"),
+    "product of integers": ([NODE("ReduceProd", ["x"], ["y"], axes=[1])], "int32"),
+    "running sum from the end": ([NODE("CumSum", ["x", "one"], ["y"], reverse=1)], "int64"),
+    "sum of float16": ([NODE("ReduceMean", ["x"], ["y"], axes=[0, 1])], "float16"),
+    "a multiple of the size": (
+        [SIZES, NODE("Mul", ["s", "seven"], ["p"]), NODE("Div", ["p", "seven"], ["m"]), TO_FLOAT,
+         NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
+        "float32",
+    ),
+    "quantised product": (
+        [NODE("DynamicQuantizeLinear", ["x"], ["q", "a", "z"]),
+         NODE("Transpose", ["q"], ["t"], perm=[1, 0]),
+         NODE("MatMulInteger", ["q", "t", "z", "z"], ["y"])],
+        "float32",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "dtype"), MANY.values(), ids=MANY)
+def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
+    same(one_input(nodes, dtype), dtype, range(33, 65))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dtype", "said"),
+    [
+        ([SIZES, NODE("Mod", ["s", "five"], ["r"]), NODE("Equal", ["r", "zero"], ["m"]), TO_FLOAT,
+          NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
+         "float32", "Mod of a size"),
+        ([SIZES, NODE("Equal", ["s", "forty"], ["m"]), TO_FLOAT, NODE("ReduceSum", ["f"], ["g"]),
+          NODE("Add", ["x", "g"], ["y"])], "float32", "Equal of a size"),
+        ([NODE("ReduceMean", ["x"], ["y"], axes=[1])], "int32", "ReduceMean of int32"),
+        ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
+    ],
+    ids=["remainder", "one length", "mean of integers", "last of equal ones"],
+)  # fmt: skip
+def test_what_three_lengths_do_not_tell(nodes: list[onnx.NodeProto], dtype: str, said: str) -> None:
+    """Results would differ at lengths that are not read, or follow from padding."""
+    with pytest.raises(Unsupported, match=said):
+        padded_at(one_input(nodes, dtype), 64, 33)
+
+
+def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
+    """A model of x (2, n)."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    consts = {"zero": 0, "one": 1, "five": 5, "seven": 7, "forty": 40}
+    made = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", kind, [2, "n"])],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in consts.items()],
+    )  # fmt: skip
+    return OpenModel(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def padded_at(model: OpenModel, capacity: int, least: int) -> tuple[IRModule, Any]:
+    readings = []
+    for n in (capacity, capacity - 1, least):
+        origins: dict = {}
+        main = model.module({"x": (2, n)}, origins).graphs["main"]
+        assert isinstance(main, graph.Function)
+        readings.append(Reading.of(n, main, origins))
+    function, ends = Padding((readings[0], readings[1], readings[2])).function()
+    return IRModule({}, {"main": function}), ends
+
+
+def same(model: OpenModel, dtype: str, lengths: Sequence[int]) -> None:
+    """The function for these lengths computes what that of each does."""
+    module, (ends,) = padded_at(model, lengths[-1], lengths[0])
+    for n in lengths:
+        x = np.random.default_rng(n).integers(-9, -1, (2, n)).astype(dtype)
+        full = np.zeros((2, lengths[-1]), dtype)
+        full[:, :n] = x
+        expected = graph.evaluate(model.module({"x": x.shape}), "main", x)
+        found = graph.evaluate(module, "main", full, np.asarray(n))
+        cut = found[tuple(slice(None if e is None else n + e) for e in ends)]
+        assert cut.dtype == expected.dtype
+        np.testing.assert_allclose(cut, expected, rtol=2e-3)
 
 
 @QUICK

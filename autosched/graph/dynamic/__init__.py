@@ -2,7 +2,8 @@
 
 model     DynamicModel: builds for the sizes of a call, or for all lengths up to a capacity
 padded    a model for all lengths of an axis up to a capacity
-rules     how each operator is padded
+sizes     what of the arithmetic of sizes is the same function of the length everywhere
+rules     how each operator is padded: moves those that move elements, sums those that combine them
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import numpy as np
 
 from autosched.graph.builder import Value, function
 from autosched.graph.dynamic.rules import rule_of
+from autosched.graph.dynamic.sizes import check_sizes, watched
 from autosched.graph.dynamic.values import LENGTH, Masks, Padded, Step
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array, Atom, Call, Const, Function, Var, type_of
@@ -34,6 +35,8 @@ class Reading:
     length: int
     main: Function
     makers: Mapping[int, tuple[Call, int]]
+    sizes: tuple[tuple[Call, Const], ...] = ()
+    """What was computed from sizes by functions that three lengths do not tell."""
 
     @staticmethod
     def of(length: int, main: Function, origins: Origins) -> Reading:
@@ -44,7 +47,7 @@ class Reading:
             if not isinstance(b.value, Call) or not isinstance(b.value.callee, str):
                 raise Unsupported(f"{type(b.value).__name__} is not padded")
             makers.update((id(v), (b.value, n)) for n, v in enumerate(b.vars))
-        return Reading(length, main, makers)
+        return Reading(length, main, makers, watched(origins))
 
 
 Atoms = tuple[Atom, Atom, Atom]
@@ -69,6 +72,7 @@ class Padding:
         """The function, whose last input is the length, and the ends of its results. Raises
         Unsupported, naming the operator, for what cannot be padded."""
         mains = [r.main for r in self.readings]
+        check_sizes([r.sizes for r in self.readings])
         params = []
         for atoms in zip(*(m.params for m in mains), strict=True):
             value, ends = Value(atoms[0]), self.ends(atoms)

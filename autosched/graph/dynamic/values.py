@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,13 @@ def op(name: str, *args: Value | Const, **attrs: Any) -> Value:
     return made
 
 
+def number(x: Any, dtype: str) -> Value | Const:
+    """A scalar, of bfloat16 too, which arrays do not hold."""
+    if dtype == "bfloat16":
+        return op("Cast", const(np.asarray(x, np.float32)), to=dtype)
+    return const(np.asarray(x, dtype))
+
+
 @dataclass
 class Masks:
     """Values that follow from the length. `lengths` are those of the three readings, the capacity
@@ -105,9 +112,7 @@ class Masks:
 
     def masked(self, p: Padded, axis: int, other: Any) -> Value:
         """The value with `other` in the padding of an axis."""
-        dtype = p.value.dtype
-        filler = const(np.asarray(other, "float32" if dtype == "bfloat16" else dtype))
-        return op("Where", self.mask(p, axis), p.value, filler)
+        return op("Where", self.mask(p, axis), p.value, number(other, p.value.dtype))
 
     def zeroed(self, p: Padded, axes: Sequence[int]) -> Padded:
         """The value with 0 in the padding of these axes, those without padding left out."""
@@ -115,3 +120,31 @@ class Masks:
             if p.ends[axis] is not None and axis not in p.zero:
                 p = Padded(self.masked(p, axis, 0), p.ends, p.zero | {axis})
         return p
+
+
+Rule = Callable[[Masks, Step], Sequence[Padded]]
+"""The results of a call."""
+
+
+def emit(
+    step: Step, args: Sequence[Padded | Value | None], attrs: Any = None, outputs: int = 1
+) -> tuple[Value, ...]:
+    """The call with other arguments; its attributes must be the same at all lengths unless they
+    are given."""
+    if attrs is None:
+        attrs = {k: step.attr(k) for c in step.calls for k, _ in c.attrs}
+    values = [a.value if isinstance(a, Padded) else a for a in args]
+    made = call(step.name, values, attrs, outputs)
+    return made if outputs > 1 else (made,)
+
+
+def needs_fixed(step: Step, p: Padded, axes: Sequence[int]) -> None:
+    """Raises Unsupported for axes with padding."""
+    if any(p.ends[a] is not None for a in axes):
+        raise Unsupported(f"{step.name} along an axis whose size depends on the length")
+
+
+def fixed(pad: Masks, step: Step) -> Sequence[Padded]:
+    """The call as it is: each element that counts reads such ones only."""
+    made = emit(step, step.args, outputs=len(step.ends))
+    return [Padded(v, ends) for v, ends in zip(made, step.ends, strict=True)]

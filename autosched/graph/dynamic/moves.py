@@ -1,0 +1,295 @@
+"""How operators are padded that move elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autosched.graph.builder import Value, const
+from autosched.graph.dynamic.values import (
+    Masks,
+    Padded,
+    Rule,
+    Step,
+    emit,
+    needs_fixed,
+    number,
+    op,
+)
+from autosched.graph.errors import Unsupported
+from autosched.graph.ir import Const
+
+
+def _transpose(pad: Masks, step: Step) -> Sequence[Padded]:
+    (data,) = step.whole
+    perm = step.attr("perm") or tuple(reversed(range(len(data.ends))))
+    zero = frozenset(n for n, axis in enumerate(perm) if axis in data.zero)
+    return [Padded(emit(step, [data])[0], step.ends[0], zero)]
+
+
+def _reshape(pad: Masks, step: Step) -> Sequence[Padded]:
+    """Also Squeeze, Unsqueeze and Flatten: a padded axis stays as it is, with as many elements
+    before and after it."""
+    data, (ends,) = step.whole[0], step.ends
+    made = emit(step, [data], _shape_attrs(step))[0]
+    found = Padded(made, ends)
+    after = {_after(found, axis): axis for axis in found.axes}
+    zero = set()
+    for axis in data.axes:
+        new = after.pop(_after(data, axis), None)
+        if new is None or ends[new] != data.ends[axis]:
+            raise Unsupported(
+                f"{step.name} of an axis whose size depends on the length with others"
+            )
+        if axis in data.zero:
+            zero.add(new)
+    if after:
+        raise Unsupported(f"{step.name} makes an axis whose size depends on the length")
+    return [Padded(made, ends, frozenset(zero))]
+
+
+def _shape_attrs(step: Step) -> dict[str, Any]:
+    attrs = dict(step.calls[0].attrs)
+    return {k: v if k == "shape" else step.attr(k) for k, v in attrs.items()}
+
+
+def _after(p: Padded, axis: int) -> tuple[int, tuple[int, ...]]:
+    """The elements after an axis, as a product of a number and lengths."""
+    sizes = list(zip(p.shape, p.ends, strict=True))[axis + 1 :]
+    ends = sorted(e for _, e in sizes if e is not None)
+    return math.prod(n for n, e in sizes if e is None), tuple(ends)
+
+
+def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
+    data = step.whole[0]
+    made = emit(step, [data], dict(step.calls[0].attrs))[0]
+    shift = len(step.ends[0]) - len(data.ends)
+    for axis in data.axes:
+        if step.ends[0][axis + shift] != data.ends[axis]:
+            raise Unsupported("Expand of axes of different lengths")
+    return [Padded(made, step.ends[0], frozenset(a + shift for a in data.zero))]
+
+
+def _filled(pad: Masks, step: Step) -> Sequence[Padded]:
+    """ConstantOfShape, of a shape that is known."""
+    if step.args:
+        raise Unsupported(f"{step.name} of a shape that is not known")
+    made = emit(step, [], dict(step.calls[0].attrs))[0]
+    return [Padded(made, step.ends[0])]
+
+
+def _split(pad: Masks, step: Step) -> Sequence[Padded]:
+    data = step.whole[0]
+    axis = step.attr("axis", 0) % len(data.ends)
+    needs_fixed(step, data, [axis])
+    made = emit(step, step.args, outputs=len(step.ends))
+    return [Padded(v, ends, data.zero) for v, ends in zip(made, step.ends, strict=True)]
+
+
+def _trilu(pad: Masks, step: Step) -> Sequence[Padded]:
+    """A diagonal that moves with the length is compared with the places of the elements."""
+    data = step.whole[0]
+    (k, *others), lengths = [c.attr("k", 0) for c in step.calls], list(pad.lengths)
+    if all(other == k for other in others):
+        return [Padded(emit(step, step.args)[0], step.ends[0], data.zero)]
+    if any(k - other != lengths[0] - n for other, n in zip(others, lengths[1:], strict=True)):
+        raise Unsupported("Trilu of a diagonal that depends on the length otherwise")
+    rows, columns = data.shape[-2:]
+    places = const(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    diagonal = pad.end(k - lengths[0])
+    compare = "GreaterOrEqual" if step.attr("upper", 1) else "LessOrEqual"
+    inside = op(compare, places, diagonal)
+    made = op("Where", inside, data.value, number(0, data.value.dtype))
+    return [Padded(made, step.ends[0], data.zero)]
+
+
+def _concat(pad: Masks, step: Step) -> Sequence[Padded]:
+    parts, (ends,) = step.whole, step.ends
+    rank = len(ends)
+    axis = step.attr("axis") % rank
+    for p in parts:
+        if any(p.ends[n] != ends[n] for n in range(rank) if n != axis):
+            raise Unsupported("Concat of axes of different lengths")
+    zero = frozenset.intersection(*(p.zero for p in parts)) - {axis}
+    growing = [n for n, p in enumerate(parts) if p.ends[axis] is not None]
+    if len(growing) > 1:
+        raise Unsupported("Concat of two axes whose sizes depend on the length")
+    if not growing or growing[0] == len(parts) - 1:
+        whole = zero | (parts[-1].zero & {axis} if growing else frozenset())
+        return [Padded(emit(step, parts)[0], ends, whole)]
+    (n,) = growing
+    if n == 0 and len(parts) == 2 and parts[1].shape[axis] == 1:
+        made = _appended(pad, parts, axis)
+    else:
+        made = _closed_up(pad, parts, n, axis)
+    return [Padded(made, ends, zero | {axis})]
+
+
+def _blank(p: Padded, axis: int) -> Value:
+    """One more element along an axis, 0."""
+    shape = tuple(1 if n == axis else d for n, d in enumerate(p.shape))
+    return op("Expand", number(0, p.value.dtype), shape=shape)
+
+
+def _appended(pad: Masks, parts: Sequence[Padded], axis: int) -> Value:
+    """One element more, as a cache grows: it takes the place of the first zero."""
+    old, end = pad.zeroed(parts[0], [axis]), parts[0].ends[axis]
+    assert end is not None
+    longer = op("Concat", old.value, _blank(old, axis), axis=axis)
+    places = np.arange(old.shape[axis] + 1).reshape(-1, *(1,) * (len(old.ends) - axis - 1))
+    here = op("Equal", const(places), pad.end(end))
+    return op("Where", here, parts[1].value, longer)
+
+
+def _closed_up(pad: Masks, parts: Sequence[Padded], n: int, axis: int) -> Value:
+    """What comes after part n moves up to where its elements that count end."""
+    before, after = (sum(p.shape[axis] for p in ps) for ps in (parts[:n], parts[n + 1 :]))
+    end = parts[n].ends[axis]
+    assert end is not None
+    joined = op("Concat", *(p.value for p in parts), _blank(parts[n], axis), axis=axis)
+    size = before + parts[n].shape[axis] + after
+    where, first = const(np.arange(size)), pad.end(before + end)
+    moved = op("Add", op("Sub", where, first), const(np.asarray(size - after)))
+    chosen = op("Where", op("Less", where, first), where, moved)
+    index = op("Min", chosen, const(np.asarray(size)))  # the padding reads the zeros
+    return op("Gather", joined, index, axis=axis)
+
+
+def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
+    data, (ends,) = step.whole[0], step.ends
+    rank = len(ends)
+    value, zero = data.value, set(data.zero)
+    ranges = [_ranges(c, shapes[0]) for c, shapes in zip(step.calls, step.shapes, strict=True)]
+    lengths = list(pad.lengths)
+    for axis in range(rank):
+        (start, count, by), *others = (r[axis] for r in ranges)
+        size = data.shape[axis]
+        if (start, count, by) == (0, size, 1):
+            if any(r[axis][0] != 0 for r in ranges[1:]):
+                raise Unsupported("Slice whose start depends on the length otherwise")
+            continue
+        if any(b != by for _, _, b in others):
+            raise Unsupported("Slice whose step depends on the length")
+        zero.discard(axis)
+        if all(s == start for s, _, _ in others):
+            if by != 1 and ends[axis] is not None:
+                raise Unsupported(
+                    "Slice with a step along an axis whose size depends on the length"
+                )
+            stop = start + by * count
+            stops = (stop if stop >= 0 else -size - 1,)
+            value = op("Slice", value, starts=(start,), ends=stops, axes=(axis,), steps=(by,))
+            continue
+        moved = [start - (lengths[0] - n) for n in lengths[1:]]
+        if ends[axis] is not None or [s for s, _, _ in others] != moved:
+            raise Unsupported("Slice whose start depends on the length otherwise")
+        at = start - lengths[0] + by * np.arange(count)
+        value = op("Gather", value, pad.affine(at, np.ones(count)), axis=axis)
+    return [Padded(value, ends, frozenset(zero))]
+
+
+def _ranges(made: Any, shape: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Start, number of elements and step of a slice along each axis."""
+    starts, stops = made.attr("starts"), made.attr("ends")
+    if starts is None or stops is None or made.args[1:]:
+        raise Unsupported("Slice by numbers that are not known")
+    out = [(0, n, 1) for n in shape]
+    axes = made.attr("axes") or tuple(range(len(starts)))
+    steps = made.attr("steps") or (1,) * len(starts)
+    for axis, a, b, by in zip(axes, starts, stops, steps, strict=True):
+        found = range(*slice(a, b, by).indices(shape[axis]))
+        # slice.indices takes -1 for "from the end"; ONNX counts an end below -size as before 0.
+        out[axis % len(shape)] = (found.start, len(found), by)
+    return out
+
+
+def _gather(pad: Masks, step: Step) -> Sequence[Padded]:
+    data, index = step.whole
+    axis = step.attr("axis", 0) % len(data.ends)
+    made = emit(step, [data, _from_start(pad, index, data, [axis])])[0]
+    rank = len(index.ends)
+    zero = {a if a < axis else a + rank - 1 for a in data.zero if a != axis}
+    return [Padded(made, step.ends[0], frozenset(zero))]
+
+
+def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) -> Value:
+    """Indices of elements along axes, the last axis of `index` where these are several: 0 in the
+    padding, and below 0 counted from the last element that counts."""
+    index = pad.zeroed(index, index.axes)
+    value = index.value
+    known = isinstance(value.atom, Const) and (value.atom.value >= 0).all()
+    if known or all(data.ends[a] is None for a in axes):
+        return value
+    grows = np.asarray([data.ends[a] is not None for a in axes], np.int64)
+    sizes = np.asarray(
+        [data.ends[a] if g else data.shape[a] for a, g in zip(axes, grows, strict=True)]
+    )
+    last = pad.affine(sizes, grows, value.dtype)
+    negative = op("Less", value, const(np.asarray(0, value.dtype)))
+    return op("Where", negative, op("Add", value, last), value)
+
+
+def _gather_elements(pad: Masks, step: Step) -> Sequence[Padded]:
+    data, index = step.whole
+    axis = step.attr("axis", 0) % len(data.ends)
+    return [Padded(emit(step, [data, _from_start(pad, index, data, [axis])])[0], step.ends[0])]
+
+
+def _gather_nd(pad: Masks, step: Step) -> Sequence[Padded]:
+    data, index = step.whole
+    first = step.attr("batch_dims", 0)
+    needs_fixed(step, index, [len(index.ends) - 1])
+    axes = range(first, first + index.shape[-1])
+    found = _from_start(pad, index, data, axes)
+    return [Padded(emit(step, [data, found])[0], step.ends[0])]
+
+
+def _pad(pad: Masks, step: Step) -> Sequence[Padded]:
+    """Elements after those that count stand in the padding."""
+    data, *others = step.args
+    assert data is not None
+    rank = len(data.ends)
+    pads, axes = step.attr("pads"), step.attr("axes") or range(rank)
+    known = [o for o in others if o is not None]
+    if len(known) < len(others) or len(known) > 1:
+        raise Unsupported(f"{step.name}: an input that is not known")
+    filler = known[0].value if known else number(step.attr("value", 0.0), data.value.dtype)
+    value = data
+    for n, axis in enumerate(a % rank for a in axes):
+        before, after = pads[n], pads[n + len(axes)]
+        if data.ends[axis] is None or (before == 0 and after == 0):
+            continue
+        if step.attr("mode", "constant") != "constant" or min(before, after) < 0:
+            raise Unsupported(f"{step.name} along an axis whose size depends on the length")
+        value = Padded(op("Where", pad.mask(value, axis), value.value, filler), value.ends)
+    return [Padded(emit(step, [value, *known])[0], step.ends[0])]
+
+
+def _tile(pad: Masks, step: Step) -> Sequence[Padded]:
+    data = step.whole[0]
+    repeats = step.attr("repeats")
+    needs_fixed(step, data, [n for n, r in enumerate(repeats) if r != 1])
+    return [Padded(emit(step, step.args)[0], step.ends[0], data.zero)]
+
+
+MOVES: dict[str, Rule] = {
+    "Concat": _concat,
+    "ConstantOfShape": _filled,
+    "Expand": _expand,
+    "Flatten": _reshape,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": _reshape,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unsqueeze": _reshape,
+}
