@@ -123,6 +123,26 @@ def test_a_model_that_is_not_padded() -> None:
     ]
 
 
+def test_positions_that_end_before_the_capacity() -> None:
+    """The build is for the lengths that the model takes."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Slice", ["table", "zero", "n"], ["positions"]),
+        helper.make_node("Add", ["x", "positions"], ["y"]),
+    ]
+    table = np.arange(45, dtype=np.float32)
+    data = model(nodes, {"x": ["n"]}, ["y"], {"table": table, "zero": np.asarray([0])})
+    dynamic = graph.build_dynamic(data, threads=1)
+    for n in (33, 40, 41, 45, 34, 44):
+        (y,) = dynamic(np.ones(n, np.float32))
+        np.testing.assert_array_equal(y, table[:n] + 1)
+    with pytest.raises(graph.Unsupported, match="46"):
+        dynamic(np.ones(46, np.float32))
+    assert [b.split(" of ")[0] for b in dynamic.builds] == [
+        "sizes x=33", "sizes x=40", "lengths 33 to 45",
+    ]  # fmt: skip
+
+
 def test_lengths_that_grow_differently_are_built_apart() -> None:
     nodes = [helper.make_node("MatMul", ["x", "y"], ["z"])]
     dynamic = graph.build_dynamic(model(nodes, {"x": ["m", "k"], "y": ["k", 3]}, ["z"], {}))

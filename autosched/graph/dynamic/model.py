@@ -14,6 +14,7 @@ import numpy as np
 from autosched.checks import instance
 from autosched.errors import ArgumentError, AutoschedError
 from autosched.graph.dynamic.padded import Padding, Reading
+from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array
 from autosched.graph.model import CompiledModel
 from autosched.graph.onnx_import import OpenModel
@@ -115,8 +116,8 @@ class DynamicModel:
     Sizes that are new are built when they come. Where a third call differs from two before by a
     length only (another number of tokens, one more position in a cache), the model is built once
     for all lengths up to a capacity: inputs are padded with zeros, and what operators must not see
-    of the padding is masked. A model that cannot be padded, such as one with a convolution along
-    the length, is built for each length; `refused` says why.
+    of the padding is masked. A model that cannot be padded, such as one with a strided convolution
+    along the length, is built for each length; `refused` says why.
 
     `graph.build_dynamic` makes one. A call raises Unsupported for what cannot be compiled, and
     ArgumentError for inputs that do not fit. Calls from several threads wait for each other while
@@ -215,22 +216,42 @@ class DynamicModel:
         capacity = sizes[0] - more
         below = [n for n in CAPACITIES if n < sizes[0]]
         least = max(LEAST, below[-1] - more + 1) if below else LEAST
-        if capacity - least < LEAST or (family, capacity) in self.refused:
+        key = family, capacity
+        if capacity - least < LEAST or key in self.refused or key in self._buckets:
             return None
         try:
-            readings = [self._read(n, family) for n in (capacity, capacity - 1, least)]
-            function, ends = Padding((readings[0], readings[1], readings[2])).function()
+            first = self._longest(length, capacity, family)
+            capacity = first.length
+            if capacity - least < LEAST:
+                raise Unsupported(f"the model takes lengths up to {capacity}")
+            second, third = (self._read(n, family) for n in (capacity - 1, least))
+            function, ends = Padding((first, second, third)).function()
             module = IRModule({}, {"main": function})
             model = self._compiled(module)
         except AutoschedError as e:
             logger.info("no build for all lengths up to %d: %s; each is built", capacity, e)
-            self.refused[family, capacity] = str(e)
+            self.refused[key] = str(e)
             return None
         made = Bucket(model, module, family, least, capacity, ends)
-        self._buckets[family, capacity] = made
+        self._buckets[key] = made
         while len(self._buckets) > self.kept:
             self._buckets.popitem(last=False)
         return made
+
+    def _longest(self, length: int, capacity: int, family: Family) -> Reading:
+        """The model at the capacity; where it does not take that, as its positions end before, at
+        the longest length from `length` on that it takes."""
+        try:
+            return self._read(capacity, family)
+        except Unsupported:
+            found, beyond = self._read(length, family), capacity
+        while beyond - found.length > 1:
+            middle = (found.length + beyond) // 2
+            try:
+                found = self._read(middle, family)
+            except Unsupported:
+                beyond = middle
+        return found
 
     def _read(self, length: int, family: Family) -> Reading:
         origins: Origins = {}
