@@ -136,7 +136,7 @@ def test_attention_in_bfloat16_is_one_kernel(target, rows):
     assert "tensorize" not in text if intrinsic is None else intrinsic in text
 
 
-@pytest.mark.parametrize("rows", [32, 21])
+@pytest.mark.parametrize("rows", [pytest.param(32, marks=pytest.mark.long), 21])
 @pytest.mark.parametrize("target", [TILES, VECTORS], ids=["tiles", "vectors"])
 def test_kernels_of_attention_compute_what_the_definition_does(rng, monkeypatch, target, rows):
     """By the interpreter, on any machine; the definition by whole arrays."""

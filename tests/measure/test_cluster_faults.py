@@ -369,6 +369,7 @@ def test_cluster_without_a_device_says_who_is_there(cluster: Cluster) -> None:
         pool.open_job(FUNC)
 
 
+@pytest.mark.long
 def test_cluster_scheduler_killed_and_started_again() -> None:
     traces = candidates(FUNC, 100)
     with Cluster() as cluster:
