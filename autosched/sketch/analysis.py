@@ -198,3 +198,21 @@ def elementwise_consumer(info: BlockInfo, blocks: dict[str, BlockInfo]) -> Block
     last = [name for name in blocks if name in consumer.producers][-1]
     fits = consumer.is_injective and consumer.writes_identity and last == info.name
     return consumer if fits else None
+
+
+def turned_consumer(info: BlockInfo, blocks: dict[str, BlockInfo]) -> BlockInfo | None:
+    """The only consumer, if it reads the result point by point with its last two axes in turn: what
+    copies a signal with its channels last to one with its channels first. (Tiles of images are
+    stored in short pieces of as many planes as there are channels, which is no faster.)"""
+    if len(info.consumers) != 1 or info.is_output:
+        return None
+    consumer = blocks[info.consumers[0]]
+    written = {a.buffer for a in info.block.writes}
+    reads = [a for a in consumer.block.reads if a.buffer in written]
+    last = [name for name in blocks if name in consumer.producers][-1]
+    fits = consumer.is_injective and consumer.writes_identity and last == info.name
+    axes = consumer.spatial
+    if not fits or len(axes) < 2:
+        return None
+    turned = (*axes[:-2], axes[-1], axes[-2])
+    return consumer if all(identity_axes(a, turned) for a in reads) else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autosched.errors import TuningError
 from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, transforms
 from autosched.schedule import Schedule
-from autosched.sketch.analysis import elementwise_consumer
+from autosched.sketch.analysis import elementwise_consumer, turned_consumer
 from autosched.sketch.digits import separate_digits
 from autosched.sketch.rules import CPU_RULES, INLINE_RULES
 from autosched.sketch.rules.gpu import GPU_INLINE_RULES, GPU_RULES
@@ -138,7 +138,8 @@ def _taken_along(state: State, block: str, rules: Sequence[Rule]) -> bool:
         if state.target.is_gpu:
             consumer = storing(state, blocks[name])
         else:
-            consumer = elementwise_consumer(blocks[name], blocks)
+            info = blocks[name]
+            consumer = elementwise_consumer(info, blocks) or turned_consumer(info, blocks)
         if consumer is None or consumer.name != block:
             continue
         if any(

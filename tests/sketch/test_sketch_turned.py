@@ -108,3 +108,38 @@ def test_short_rows_are_filled_along_columns(
     at.build(scheduled, target=TARGET)(given, out)
     around = ((0, 0), (padding, padding), (padding, padding))
     np.testing.assert_array_equal(out, np.pad(given, around).transpose(1, 2, 0))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("length", "taps", "stride", "channels"),
+    [(1600, 10, 5, 64), (130, 3, 1, 24), (75, 16, 8, 48), (37, 4, 1, 7)],
+)
+def test_a_convolution_turns_its_tiles(
+    length: int, taps: int, stride: int, channels: int, cores: int
+) -> None:
+    """Channels are last where they are computed and first in the result: a tile is stored so as
+    soon as it is complete, and what it is turned from is no larger than the tile."""
+    n = (length - taps) // stride + 1
+    x, w = te.placeholder((length,), name="x"), te.placeholder((taps, channels), name="w")
+    b = te.placeholder((channels,), name="b")
+    r = te.reduce_axis((0, taps), name="r")
+    y = te.compute(
+        (n, channels), lambda i, c: te.sum(x[i * stride + r] * w[r, c], axis=r), name="y"
+    )
+    func = te.create_prim_func([x, w, b, te.compute((channels, n), lambda c, i: y[i, c] + b[c])])
+    target = at.Target(f"llvm -num-cores={cores}")
+    scheduled = default_schedule(func, target)
+    last = scheduled.get_blocks()[-1]
+    around = scheduled.get_loops("y")
+    shared = {id(scheduled.get(v)) for v in around} & {
+        id(scheduled.get(v)) for v in scheduled.get_loops(last)
+    }
+    assert shared, scheduled.func.script()
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(s, np.float32) for s in ((length,), (taps, channels), (channels,))]
+    out = np.zeros((channels, n), np.float32)
+    at.build(scheduled, target=target)(*given, out)
+    windows = np.lib.stride_tricks.sliding_window_view(given[0], taps)[::stride]
+    expected = (windows @ given[1]).T + given[2][:, None]
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)

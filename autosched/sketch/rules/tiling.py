@@ -19,7 +19,13 @@ from math import prod
 from autosched.errors import ScheduleError
 from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
-from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
+from autosched.sketch.analysis import (
+    BlockInfo,
+    axis_dim,
+    elementwise_consumer,
+    turned_consumer,
+    used_axes,
+)
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import axis_loops
 from autosched.sketch.rules.tile_defaults import (
@@ -102,21 +108,28 @@ class MultiLevelTiling:
         blocks = state.blocks()
         info = blocks[block]
         consumer = elementwise_consumer(info, blocks)
+        turned = turned_consumer(info, blocks)
         weights = prepared_weights(state.schedule.func)
         specs = tile_specs(info, state.target, weights)
         operands = packable(info, specs, weights, block in state.factored)
         modes = [packing_modes(o) for o in operands]
         choices = [(packing, False) for packing in product(*modes)]
-        if consumer is None and info.writes_identity and not info.block.predicates:
+        alone = consumer is None and turned is None
+        if alone and info.writes_identity and not info.block.predicates:
             # Guards over reductions (an uneven rfactor's) cannot stand outside of them.
             # A write cache matters for the store alone: not tried with every packing.
             choices += [
                 (p, True) for p in product(*(m[:2] if len(m) > 2 else m[:1] for m in modes))
             ]
-        return [
-            self._sketch(state, info, consumer, dict(zip(operands, packing, strict=True)), cached)
+        fused = consumer or turned
+        sketches = [
+            self._sketch(state, info, fused, dict(zip(operands, packing, strict=True)), cached)
             for packing, cached in choices
         ]
+        if turned is not None:  # in a nest of its own, too
+            packed = dict(zip(operands, choices[0][0], strict=True))
+            sketches.append(self._sketch(state, info, None, packed, False))
+        return sketches
 
     def _sketch(
         self,
@@ -142,7 +155,8 @@ class MultiLevelTiling:
         form = "" if copy is None else ".cache" if cached else ".fused"
         if copy is not None:
             try:
-                own = place_consumer(schedule, copy, levels.inner_spatial, levels.width)
+                turned = elementwise_consumer(info, state.blocks()) is None
+                own = place_consumer(schedule, copy, levels.inner_spatial, levels.width, turned)
             except ScheduleError:
                 # Rows that are read through a reshape are two axes, whose tiles may overlap in the
                 # result; then the consumer is a nest of its own, for the rules that follow.
@@ -278,10 +292,14 @@ def split_levels(
     )
 
 
-def place_consumer(schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision | int) -> LoopRV:
+def place_consumer(
+    schedule: Schedule, copy: BlockRV, at: LoopRV, width: Decision | int, turned: bool = False
+) -> LoopRV:
     """Compute the consumer at the end of a tile; returns the loop to vectorise, of the tile's
-    width."""
+    width, or, of a consumer that turns rows into columns, all of a row."""
     schedule.reverse_compute_at(copy, at)
+    if turned:  # squares of elements change places in registers, with whatever is left of a row
+        return schedule.get_loops(copy)[-1]
     return schedule.split(schedule.get_loops(copy)[-1], [None, width])[1]
 
 
