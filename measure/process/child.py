@@ -277,7 +277,8 @@ class Child:
                 if name == "SIGKILL" and _oom_kills() > ooms:
                     kind, text = "memory", "killed by the system, which ran out of memory"
                 elif name == "SIGPROF":
-                    kind, text = "timeout", f"not done when all cores had had {self._timeout:g} s"
+                    seconds = f"{self._timeout:g} s of processor time of each core"
+                    kind, text = "timeout", f"not done within {seconds}"
                 elif os.WTERMSIG(status) in FROM_OUTSIDE:
                     kind, text = "lost", f"killed by {name} from outside"
             else:

@@ -87,7 +87,8 @@ def computing_at_most(seconds: float) -> Iterator[None]:
 
     What goes before all other work may keep those from ending it who are to watch it.
     """
-    signal.setitimer(signal.ITIMER_PROF, seconds * (os.cpu_count() or 1))
+    cores = os.sysconf("SC_NPROCESSORS_ONLN")  # os.cpu_count is what PYTHON_CPU_COUNT says
+    signal.setitimer(signal.ITIMER_PROF, seconds * cores)
     try:
         yield
     finally:
