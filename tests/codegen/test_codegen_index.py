@@ -52,3 +52,18 @@ def test_addresses_that_may_leave_the_buffer_on_the_way_promise_nothing(
     steps = [text for text in index.b.made_by.values() if text.startswith("getelementptr")]
     assert len(steps) == (const != 0) + bool(coefficients)
     assert all((" inbounds " in text) is inside for text in steps)
+
+
+@pytest.mark.parametrize(("const", "inside"), [(0, True), (-2, False)])
+def test_a_quotient_of_what_may_be_negative_promises_nothing(const: int, inside: bool) -> None:
+    """`(x - 2) // 4 * 5 + 2 + k` is in the buffer under a condition; all but the 2 may not be."""
+    index = Indexer(Builder({}))
+    memory = Memory(index.b, index)
+    buffer, x, k = Buffer("A", (64,), "float32"), Var("x"), Var("k")
+    memory.pointers[id(buffer)] = index.b.op("alloca [256 x i8]")
+    index.env = {x: index.b.op("add i64 1, 0"), k: index.b.op("add i64 3, 0")}
+    quotient = Affine.of(Digit(Affine.of(x) + const, 4, None), 5)
+    memory.address(buffer, index.linear(quotient + Affine.of(k) + 2))
+    steps = [text for text in index.b.made_by.values() if text.startswith("getelementptr")]
+    assert len(steps) == 2
+    assert all((" inbounds " in text) is inside for text in steps)

@@ -108,6 +108,8 @@ class Indexer:
         block is told by id alone, so no comparison object may stand in two blocks."""
         self.failed: set[int] = set()
         """Comparisons (by id) that hold for none of the iterations here."""
+        self.signed: set[str] = set()
+        """Names of quotients that may be negative; other names never are."""
         self.sizes: dict[SizeVar, str] = {}
         """Values of the symbolic sizes, known from the head of the function on."""
 
@@ -220,7 +222,14 @@ class Indexer:
             value = base.const // div
             out.const += c * (value if mod is None else value % mod)
         else:
-            out.add(self._floor(self.scalar(base), div, mod, 1), c)
+            name = self._floor(self.scalar(base), div, mod, 1)
+            if mod is None and self.may_fall(base):
+                self.signed.add(name)
+            out.add(name, c)
+
+    def may_fall(self, value: Linear) -> bool:
+        """Whether a part of a value that is known from 0 up may be negative."""
+        return value.const < 0 or any(c < 0 or n in self.signed for n, c in value.terms.items())
 
     def _floor(self, value: str, div: int | str, mod: int | str | None, width: int) -> str:
         """`(value // div) % mod`, rounding to minus infinity."""

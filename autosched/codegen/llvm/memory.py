@@ -83,8 +83,7 @@ class Memory:
         pointer = self.pointers[id(buffer)]
         # An address that is outside the buffer though `inbounds` says not is undefined to LLVM,
         # even where it is on the way to the element only, as `x - i` to `x[n - i]`.
-        least = min(offset.terms.values(), default=0)
-        within = " inbounds" if offset.const >= 0 and least >= 0 else ""
+        within = "" if self.index.may_fall(offset) else " inbounds"
         step = f"getelementptr{within} {memory_type(buffer.dtype)}, ptr"
         total = self.index.sum(offset.terms)
         if total is not None:
