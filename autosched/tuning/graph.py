@@ -25,6 +25,9 @@ from autosched.tir.nodes import PrimFunc
 from autosched.tuning.best import RecordsLike, best_schedule, opened
 from records import NoRecord, RecordSource
 
+KERNELS_KEPT = 2000
+"""Compiled kernels that the builds of one model take from those before them."""
+
 
 def build(
     module: IRModule,
@@ -97,6 +100,8 @@ def build_dynamic(
 
     def compiled(module: IRModule) -> CompiledModel:
         ready = prepared(module, None, precision, where)
+        while len(artifacts) > KERNELS_KEPT:
+            del artifacts[next(iter(artifacts))]
         with ExitStack() as stack:
             choose = None if records is None else best_of(stack.enter_context(opened(records)))
             return compile_ready(
