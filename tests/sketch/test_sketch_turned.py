@@ -9,6 +9,7 @@ import autosched as at
 from autosched import te
 from autosched.codegen.build import generate_ir
 from autosched.sketch.default import default_schedule
+from autosched.sketch.generate import generate_states
 from autosched.tir.nodes import PrimFunc
 
 TARGET = at.Target("llvm -num-cores=2")
@@ -143,3 +144,17 @@ def test_a_convolution_turns_its_tiles(
     windows = np.lib.stride_tricks.sliding_window_view(given[0], taps)[::stride]
     expected = (windows @ given[1]).T + given[2][:, None]
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_write_cache_is_stored_in_vectors_of_the_tile() -> None:
+    """Only copies that turn are stored by the whole row."""
+    x, y = te.placeholder((64, 64), name="x"), te.placeholder((64, 64), name="y")
+    k = te.reduce_axis((0, 64), name="k")
+    z = te.compute((64, 64), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k), name="z")
+    states = generate_states(te.create_prim_func([x, y, z]), TARGET)
+    cached = [s for s in states if any("z.cache" in c for c in s.choices)]
+    assert cached
+    for state in cached:
+        steps = state.schedule.trace.steps
+        (moved,) = (n for n, step in enumerate(steps) if step.op == "reverse_compute_at")
+        assert [step.op for step in steps[moved + 1 : moved + 3]] == ["get_loops", "split"]

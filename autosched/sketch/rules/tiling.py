@@ -155,7 +155,7 @@ class MultiLevelTiling:
         form = "" if copy is None else ".cache" if cached else ".fused"
         if copy is not None:
             try:
-                turned = elementwise_consumer(info, state.blocks()) is None
+                turned = not cached and elementwise_consumer(info, state.blocks()) is None
                 own = place_consumer(schedule, copy, levels.inner_spatial, levels.width, turned)
             except ScheduleError:
                 # Rows that are read through a reshape are two axes, whose tiles may overlap in the
