@@ -91,6 +91,16 @@ def test_a_decoder_with_a_growing_cache() -> None:
     assert not dynamic.refused
 
 
+def test_results_outlive_the_next_call() -> None:
+    """Padded inputs are kept from call to call; what a model gives back is the caller's."""
+    nodes = [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    dynamic = graph.build_dynamic(model(nodes, {"x": ["n", 3]}, ["y", "z"], {}))
+    given = [np.full((n, 3), n, np.float32) for n in (4, 5, 9, 6, 7, 3)]
+    for x, (y, z) in zip(given, [dynamic(x) for x in given], strict=True):
+        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(z, -x)
+
+
 def test_weights_are_in_memory_once() -> None:
     dynamic = graph.build_dynamic(decoder(), threads=1)
     x = np.zeros((1, 1, SIZE), np.float32)

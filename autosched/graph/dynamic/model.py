@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -95,19 +95,33 @@ class Bucket:
     least: int
     capacity: int
     ends: tuple[tuple[int | None, ...], ...]
+    inputs: dict[int, Array] = field(default_factory=dict)
+    """The padded inputs of the last call, by number: fresh pages take longer than the copy."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The results, cut to the length."""
-        shapes = tuple(a.shape for a in arrays)
-        length = self.family.length(shapes)
-        given = [
-            _padded(a, s) for a, s in zip(arrays, self.family.shapes(self.capacity), strict=True)
-        ]
-        results = self.model(*given, np.asarray(length))
+        length = self.family.length(tuple(a.shape for a in arrays))
+        shapes = self.family.shapes(self.capacity)
+        with self.lock:
+            given = [self._padded(n, *x) for n, x in enumerate(zip(arrays, shapes, strict=True))]
+            results = self.model(*given, np.asarray(length))
         return tuple(
             r[tuple(slice(None if e is None else length + e) for e in ends)]
             for r, ends in zip(results, self.ends, strict=True)
         )
+
+    def _padded(self, n: int, array: Array, shape: tuple[int, ...]) -> Array:
+        """Input n with zeros up to a shape."""
+        if array.shape == shape:
+            return array
+        kept = self.inputs.get(n)
+        if kept is None or kept.dtype != array.dtype:
+            self.inputs[n] = kept = np.zeros(shape, array.dtype)
+        for axis, size in enumerate(array.shape):
+            kept[(slice(None),) * axis + (slice(size, None),)] = 0
+        kept[tuple(slice(size) for size in array.shape)] = array
+        return kept
 
 
 class DynamicModel:
@@ -267,14 +281,6 @@ def _fits(family: Family, shapes: Shapes) -> bool:
     if tuple(map(len, shapes)) != tuple(map(len, family.others)):
         return False
     return family.shapes(family.length(shapes)) == shapes
-
-
-def _padded(array: Array, shape: tuple[int, ...]) -> Array:
-    if array.shape == shape:
-        return array
-    out = np.zeros(shape, array.dtype)
-    out[tuple(slice(n) for n in array.shape)] = array
-    return out
 
 
 def _text(names: Sequence[str], shapes: Shapes) -> str:
