@@ -26,7 +26,7 @@ ROW_ENGINES = ("numpy", "torch", "torch-alloc", "ort", "openvino")
 DISTURBED = 0.1
 """Cores that others may use before a comparison says that it was disturbed."""
 # Long enough for an idle worker of our own pool to stop spinning and sleep.
-_SETTLE_SECONDS = 0.005
+SETTLE_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def compare(
             times[side.name].native.append(side.native())
         if peak is not None:
             peaks.append(peak.rate(10))
-        time.sleep(_SETTLE_SECONDS)  # our idle workers stop spinning before the peers run
+        time.sleep(SETTLE_SECONDS)  # our idle workers stop spinning before the peers run
         for peer in peers:
             least, call = peer.turn(5, seconds)
             times[peer.engine].python.append(least)

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import common
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -68,7 +69,7 @@ def compare(
         ours, theirs = [], []
         for _ in range(options.rounds):
             ours.append(_steps(dynamic, start, options.layers, options.steps))
-            time.sleep(0.005)  # our own pool's workers fall asleep
+            time.sleep(common.SETTLE_SECONDS)  # our own pool's workers fall asleep
             theirs.append(peer.turn(1, 0.0)[0])
     a, b = min(ours), min(theirs)
     return {

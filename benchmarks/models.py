@@ -196,7 +196,7 @@ def _timed(call: Any, peers: Sequence[Peer], options: argparse.Namespace) -> dic
     for _ in range(options.rounds):
         load = OtherLoad(peers)
         turns["autosched"].append(common.measure(call, 5, options.seconds))
-        time.sleep(0.005)  # our own pool's workers fall asleep
+        time.sleep(common.SETTLE_SECONDS)  # our own pool's workers fall asleep
         for peer in peers:
             turns[peer.engine].append(peer.turn(5, options.seconds)[0])
         loads.append(load.cores())

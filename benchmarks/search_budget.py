@@ -127,7 +127,7 @@ def relative(texts: Sequence[str]) -> list[float]:
         took = {k: common.measure(calls[k], 3, WINDOW_SECONDS) for k in order}
         middle = geometric_mean(list(took.values()))
         windows.append([took[k] / middle for k in range(len(calls))])
-        time.sleep(0.005)  # an idle worker of the thread pool stops spinning
+        time.sleep(common.SETTLE_SECONDS)  # an idle worker of the thread pool stops spinning
     return [statistics.median(t) for t in zip(*windows, strict=True)]
 
 

@@ -156,7 +156,7 @@ def _become_child(request: dict[str, Any], fds: list[int], folder: Path, templat
     """Leave the template's session and give up what a child must not have."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no exception of what it happens to hit
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whoever started us may ignore it
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the process that started this one may ignore it
     prctl(containment.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != template:  # it died before the line above
         os._exit(0)
