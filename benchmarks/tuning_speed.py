@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import multiprocessing
+import os
 import statistics
 import subprocess
 import sys
@@ -116,7 +117,9 @@ def tune(checkout: Path, workload: str, seed: int, trials: int) -> dict[str, Any
 
 
 def _output(words: Sequence[str], folder: Path) -> str:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    # PYTHONPATH would give both versions the code of one.
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(words, cwd=folder, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} in {folder}: {done.stderr[-2000:]}")
     return done.stdout

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -23,11 +22,11 @@ from autosched.graph.higher import HIGHER
 from autosched.graph.kernels import Kernel
 from autosched.graph.recursion import Branch, Called, Callee, run_calls
 from autosched.graph.repeat import Repeated
+from autosched.graph.results import ResultArrays
 from autosched.graph.spec import (
     CallStep,
     ClosureStep,
     ExternalStep,
-    Fresh,
     HostStep,
     IfStep,
     RunStep,
@@ -41,9 +40,6 @@ from autosched.tir import dtypes
 Array = npt.NDArray[Any]
 Slots = list[Any]
 """The values of a call: arrays, and function values."""
-SMALL = 65536
-"""Bytes of a result up to which it is any array; larger ones start on a cache line, at the price
-of some microseconds."""
 
 
 class Program:
@@ -78,6 +74,7 @@ class Program:
             self.template[p.slot] = raw.view(kind).reshape(p.shape)
         for slot, n in spec.constants:
             self.template[slot] = constants[n]
+        self.fresh = [(f.slot, ResultArrays(f)) for f in spec.fresh]
         self.steps: list[Callable[[Slots], None]] = []
         self.native: list[NativeStep] = []
         for step in spec.steps:
@@ -118,23 +115,24 @@ class Program:
         (step,) = self.native
         if any(slot not in numbers for _, slot in step.patches):
             return None
-        params = [Param(f"result{n}", f.shape, f.dtype, True) for n, f in enumerate(self.results())]
+        results = [r.result for r in self.results()]
+        params = [Param(f"result{n}", r.shape, r.dtype, True) for n, r in enumerate(results)]
         patches = [(step.cells.ctypes.data + 8 * c, numbers[slot]) for c, slot in step.patches]
         given = [*inputs, *params]
         stopped = step.stopped.ctypes.data
         return make_sequence(given, step.rows, patches, stopped, (self,), self.flush_denormals)
 
-    def results(self) -> list[Fresh]:
-        """The fresh arrays in the order of the results that they are."""
-        by_slot = {f.slot: f for f in self.spec.fresh}
+    def results(self) -> list[ResultArrays]:
+        """The new arrays in the order of the results that they are."""
+        by_slot = dict(self.fresh)
         return [by_slot[slot] for slot in self.spec.results if slot in by_slot]
 
     def start(self, inputs: Sequence[Any]) -> Slots:
         """The slots of a call, with new arrays for its results."""
         slots = self.template.copy()
         slots[: len(inputs)] = inputs
-        for f in self.spec.fresh:
-            slots[f.slot] = fresh(f)
+        for slot, made in self.fresh:
+            slots[slot] = made.take()
         return slots
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -163,13 +161,6 @@ def _workspace(size: int) -> Array:
             f"the intermediate values of the model take {size} bytes, which this process cannot "
             "allocate; give it more memory, or fix smaller sizes"
         ) from e
-
-
-def fresh(f: Fresh) -> Array:
-    """A new array for a result."""
-    kind = dtypes.array_dtype(f.dtype)
-    small = prod(f.shape) * kind.itemsize <= SMALL
-    return np.empty(f.shape, kind) if small else empty(f.shape, f.dtype)
 
 
 class NativeStep:

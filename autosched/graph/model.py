@@ -14,7 +14,7 @@ import numpy.typing as npt
 from autosched.checks import shown
 from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError
-from autosched.graph.executor import Program, checked, fresh
+from autosched.graph.executor import Program, checked
 from autosched.graph.kernels import Kernel
 from autosched.graph.plan import Plan
 from autosched.graph.spec import HostStep, Spec, to_json
@@ -89,10 +89,10 @@ class CompiledModel:
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> tuple[Array, ...]:
-        """The outputs for these inputs, in fresh arrays. Raises ArgumentError where they do not
-        fit."""
+        """The outputs for these inputs, in new arrays: over 64 KiB, in memory of earlier outputs
+        that nothing refers to any more. Raises ArgumentError where they do not fit."""
         if self._entry is not None:
-            made = tuple([fresh(f) for f in self._results])
+            made = tuple([r.take() for r in self._results])
             with self._lock:
                 if self._entry(*inputs, *made) is None:
                     if self._native.stops:

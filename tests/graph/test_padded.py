@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from random_lengths import arrays, random_model, shapes
 
 from autosched import graph
-from autosched.graph.dynamic.padded import Padding, Reading
+from autosched.graph.dynamic.padded import Ends, Padding, Reading
 from autosched.graph.errors import Unsupported
 from autosched.graph.onnx_import import OpenModel
 from autosched.tir.module import IRModule
@@ -36,6 +36,23 @@ def read(model: OpenModel, n: int) -> Reading:
     return Reading.of(n, main, origins)
 
 
+def at_capacity(param: Any, x: np.ndarray) -> np.ndarray:
+    """An input with zeros up to the shape of a parameter."""
+    full = np.zeros(param.type.known, x.dtype)
+    full[tuple(slice(k) for k in x.shape)] = x
+    return full
+
+
+def without_padding(whole: np.ndarray, ends: Ends, length: int) -> np.ndarray:
+    """The part of a result that counts; zeros lie beyond it where the result says so."""
+    cut = tuple(slice(None if e is None else length + e) for e in ends.ends)
+    if ends.zero:
+        rest = whole.copy()
+        rest[cut] = 0
+        assert not rest.any()
+    return whole[cut]
+
+
 def check(numbers: Sequence[int]) -> None:
     proto = random_model(list(numbers))
     note(onnx.printer.to_text(proto))
@@ -52,13 +69,12 @@ def check(numbers: Sequence[int]) -> None:
         given_ = arrays(n)
         expected = graph.evaluate(model.module(shapes(n)), "main", *given_.values())
         full = []
-        for name, shape in shapes(CAPACITY).items():
-            array = np.zeros(shape, given_[name].dtype)
-            array[tuple(slice(k) for k in given_[name].shape)] = given_[name]
-            full.append(array)
+        for (name, x), param in zip(given_.items(), main.params[:-1], strict=True):
+            assert param.name == name
+            full.append(at_capacity(param, x))
         found = graph.evaluate(padded, "main", *full, np.asarray(n))
         for a, b, end in zip(found, expected, ends, strict=True):
-            cut = a[tuple(slice(None if e is None else n + e) for e in end)]
+            cut = without_padding(a, end, n)
             assert cut.shape == b.shape
             assert cut.dtype == b.dtype
             scale = np.abs(b[np.isfinite(b)]).max(initial=1.0)
@@ -139,13 +155,14 @@ def padded_at(model: OpenModel, capacity: int, least: int) -> tuple[IRModule, An
 def same(model: OpenModel, dtype: str, lengths: Sequence[int]) -> None:
     """The function for these lengths computes what that of each does."""
     module, (ends,) = padded_at(model, lengths[-1], lengths[0])
+    main = module.graphs["main"]
+    assert isinstance(main, graph.Function)
     for n in lengths:
         x = np.random.default_rng(n).integers(-9, -1, (2, n)).astype(dtype)
-        full = np.zeros((2, lengths[-1]), dtype)
-        full[:, :n] = x
+        full = at_capacity(main.params[0], x)
         expected = graph.evaluate(model.module({"x": x.shape}), "main", x)
         found = graph.evaluate(module, "main", full, np.asarray(n))
-        cut = found[tuple(slice(None if e is None else n + e) for e in ends)]
+        cut = without_padding(found, ends, n)
         assert cut.dtype == expected.dtype
         np.testing.assert_allclose(cut, expected, rtol=2e-3)
 

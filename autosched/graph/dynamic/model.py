@@ -13,7 +13,8 @@ import numpy as np
 
 from autosched.checks import instance
 from autosched.errors import ArgumentError, AutoschedError
-from autosched.graph.dynamic.padded import Padding, Reading
+from autosched.graph.dynamic.padded import Ends, Padding, Reading
+from autosched.graph.dynamic.returned import Returned, write_zeros
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array
 from autosched.graph.model import CompiledModel
@@ -94,32 +95,39 @@ class Bucket:
     family: Family
     least: int
     capacity: int
-    ends: tuple[tuple[int | None, ...], ...]
+    ends: tuple[Ends, ...]
     inputs: dict[int, Array] = field(default_factory=dict)
     """The padded inputs of the last call, by number: fresh pages take longer than the copy."""
+    returned: Returned = field(default_factory=Returned)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The results, cut to the length."""
         length = self.family.length(tuple(a.shape for a in arrays))
-        shapes = self.family.shapes(self.capacity)
         with self.lock:
-            given = [self._padded(n, *x) for n, x in enumerate(zip(arrays, shapes, strict=True))]
+            given = [self._padded(n, a) for n, a in enumerate(arrays)]
             results = self.model(*given, np.asarray(length))
-        return tuple(
-            r[tuple(slice(None if e is None else length + e) for e in ends)]
-            for r, ends in zip(results, self.ends, strict=True)
-        )
+            return tuple(self._cut(*x, length) for x in zip(results, self.ends, strict=True))
 
-    def _padded(self, n: int, array: Array, shape: tuple[int, ...]) -> Array:
-        """Input n with zeros up to a shape."""
+    def _cut(self, whole: Array, ends: Ends, length: int) -> Array:
+        """A result without its padding."""
+        cut = whole[tuple(slice(None if e is None else length + e) for e in ends.ends)]
+        self.returned.add(whole, cut, ends.zero)
+        return cut
+
+    def _padded(self, n: int, array: Array) -> Array:
+        """Input n with zeros up to its shape at the capacity."""
+        shape = self.model.inputs[n].shape
+        assert shape is not None
         if array.shape == shape:
             return array
+        whole = self.returned.whole(array, shape)
+        if whole is not None:
+            return whole
         kept = self.inputs.get(n)
         if kept is None or kept.dtype != array.dtype:
             self.inputs[n] = kept = np.zeros(shape, array.dtype)
-        for axis, size in enumerate(array.shape):
-            kept[(slice(None),) * axis + (slice(size, None),)] = 0
+        write_zeros(kept, array.shape)
         kept[tuple(slice(size) for size in array.shape)] = array
         return kept
 

@@ -138,8 +138,12 @@ def _appended(pad: Masks, parts: Sequence[Padded], axis: int) -> Value:
     """One element more, as a cache grows: it takes the place of the first zero."""
     old, end = pad.zeroed(parts[0], [axis]), parts[0].ends[axis]
     assert end is not None
-    longer = op("Concat", old.value, _blank(old, axis), axis=axis)
-    places = np.arange(old.shape[axis] + 1).reshape(-1, *(1,) * (len(old.ends) - axis - 1))
+    size = old.shape[axis] + 1
+    if old.wider is not None and old.wider.shape[axis] == size:
+        longer = old.wider
+    else:
+        longer = op("Concat", old.value, _blank(old, axis), axis=axis)
+    places = np.arange(size).reshape(-1, *(1,) * (len(old.ends) - axis - 1))
     here = op("Equal", const(places), pad.end(end))
     return op("Where", here, parts[1].value, longer)
 

@@ -18,10 +18,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from autosched.graph.builder import Value, function
+from autosched.graph.builder import Value, function, var
 from autosched.graph.dynamic.rules import rule_of
 from autosched.graph.dynamic.sizes import check_sizes, watched
-from autosched.graph.dynamic.values import LENGTH, Masks, Padded, Step
+from autosched.graph.dynamic.values import LENGTH, Masks, Padded, Step, op
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array, Atom, Call, Const, Function, Var, type_of
 from autosched.graph.onnx_import.scope import Origins
@@ -50,6 +50,15 @@ class Reading:
         return Reading(length, main, makers, watched(origins))
 
 
+@dataclass(frozen=True)
+class Ends:
+    """Of each axis of a result, by how many its elements that count are more than the length, None
+    where its size is fixed; and whether zeros lie beyond."""
+
+    ends: tuple[int | None, ...]
+    zero: bool
+
+
 Atoms = tuple[Atom, Atom, Atom]
 
 
@@ -68,25 +77,49 @@ class Padding:
         for r in self.readings:
             self.bound.update((id(b.value), b.vars) for b in r.main.body.bindings)
 
-    def function(self) -> tuple[Function, tuple[tuple[int | None, ...], ...]]:
-        """The function, whose last input is the length, and the ends of its results. Raises
+    def function(self) -> tuple[Function, tuple[Ends, ...]]:
+        """The function, whose last input is the length, and where its results end. Raises
         Unsupported, naming the operator, for what cannot be padded."""
         mains = [r.main for r in self.readings]
         check_sizes([r.sizes for r in self.readings])
+        outs = [cast(Atoms, a) for a in zip(*(m.body.results for m in mains), strict=True)]
         params = []
         for atoms in zip(*(m.params for m in mains), strict=True):
-            value, ends = Value(atoms[0]), self.ends(atoms)
-            axes = frozenset(n for n, end in enumerate(ends) if end is not None)
-            self.made[id(atoms[0])] = Padded(value, ends, axes)
+            value, padded = self._param(atoms, outs)
+            self.made[id(atoms[0])] = padded
             params.append(value)
-        results = [
-            self.atom(cast(Atoms, a)) for a in zip(*(m.body.results for m in mains), strict=True)
-        ]
+        results = [self.atom(a) for a in outs]
         made = function([*params, self.masks.length], [r.value for r in results])
         attrs = dict(mains[0].attrs)
         attrs["inputs"] = (*attrs["inputs"], LENGTH)
         done = Function("main", made.params, made.body, tuple(sorted(attrs.items())))
-        return done, tuple(r.ends for r in results)
+        return done, tuple(Ends(r.ends, r.zero >= set(r.axes)) for r in results)
+
+    def _param(self, atoms: Sequence[Var], outs: Sequence[Atoms]) -> tuple[Value, Padded]:
+        """An input, and what the model sees of it. One that a result continues, as the next
+        call's cache does, is as long as that: the result is taken as it lies."""
+        ends, shape = self.ends(atoms), list(_shape(atoms[0]))
+        axes = [n for n, end in enumerate(ends) if end is not None]
+        more = max((self._continued(atoms[0], ends, o) for o in outs), default=0)
+        if not more or len(axes) != 1:
+            value = Value(atoms[0])
+            return value, Padded(value, ends, frozenset(axes))
+        (axis,) = axes
+        size = shape[axis]
+        shape[axis] += more
+        wider = var(atoms[0].name, shape, _tensor(atoms[0]).dtype)
+        value = op("Slice", wider, starts=(0,), ends=(size,), axes=(axis,), steps=(1,))
+        return wider, Padded(value, ends, frozenset(axes), wider)
+
+    def _continued(self, param: Var, ends: tuple[int | None, ...], out: Atoms) -> int:
+        """By how many elements a result has more than an input along the one axis in which they
+        differ; 0 where they differ otherwise."""
+        a, b = _tensor(param), _tensor(out[0])
+        if a.dtype != b.dtype or len(a.known) != len(b.known):
+            return 0
+        differ = [(m - n, end) for n, m, end in zip(a.known, b.known, ends, strict=True) if n != m]
+        (more, end), *others = differ or [(0, None)]
+        return 0 if others or end is None else max(more, 0)
 
     def atom(self, atoms: Atoms) -> Padded:
         """A value; what it is computed from first."""
@@ -189,11 +222,15 @@ class Padding:
         return Padded(self.masks.affine(a - step * n, step, a.dtype.name), (None,) * a.ndim)
 
 
-def _shape(a: Atom) -> tuple[int, ...]:
+def _tensor(a: Atom) -> TensorType:
     t = type_of(a)
     if not isinstance(t, TensorType) or not t.is_static:
         raise Unsupported(f"{getattr(a, 'name', 'a value')} has no shape that is known")
-    return tuple(int(n) for n in t.known)
+    return t
+
+
+def _shape(a: Atom) -> tuple[int, ...]:
+    return tuple(int(n) for n in _tensor(a).known)
 
 
 def _is_beginning(a: Array, b: Array) -> bool:

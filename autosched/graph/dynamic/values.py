@@ -20,11 +20,13 @@ LENGTH = "length"
 class Padded:
     """A value at the capacity. `ends`: for each axis None where its size is fixed, else by how many
     its elements that count are more than the length. `zero`: the axes whose other elements are
-    0."""
+    0. `wider`: the input that this is the beginning of, where its one axis with padding has more
+    zeros."""
 
     value: Value
     ends: tuple[int | None, ...]
     zero: frozenset[int] = frozenset()
+    wider: Value | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
