@@ -22,6 +22,8 @@ ROUNDS = 6
 """Interleaved timings of each finalist."""
 SLOWED = 1.25
 """Times their trials that finalists take in a disturbed re-measurement; a quiet one: 1 to 1.15."""
+ATTEMPTS = 4
+"""Re-measurements at most: a disturbance may last for some seconds."""
 _AT_FAULT = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS, Status.RUNTIME_ERROR})
 
 
@@ -31,15 +33,17 @@ def remeasure(
     """The finalists measured again in interleaved blocks, since a time that is chosen because it is
     small is likely to be too small.
 
-    Once more where a finalist was lost with its device, or where most take `SLOWED` times what they
-    took before: the machine was disturbed, and not all programs suffer alike. Then a finalist has
-    its time of the attempt that was slowed less, or of the other if it has none there, and is out
-    if it was at fault in either.
+    Once more where a finalist was lost with its device; and again, up to `ATTEMPTS` in all, while
+    most take `SLOWED` times what they took before: the machine was disturbed, and not all programs
+    suffer alike. Then a finalist has its time of the attempt that was slowed least, or of another
+    if it has none there, and is out if it was at fault in any.
     """
     attempts = [pool.remeasure(handle, traces, ROUNDS)]
     before = [r.seconds or math.inf for r in finalists]
     lost = any(timing.status is Status.DEVICE_LOST for timing in attempts[0])
-    if lost or _slowdown(attempts[0], before) > SLOWED:
+    if lost:
+        attempts.append(pool.remeasure(handle, traces, ROUNDS))
+    while not lost and len(attempts) < ATTEMPTS and _slowdown(attempts[-1], before) > SLOWED:
         attempts.append(pool.remeasure(handle, traces, ROUNDS))
     if not lost:
         attempts.sort(key=lambda timings: _slowdown(timings, before))
