@@ -4,9 +4,6 @@ a folder."""
 from __future__ import annotations
 
 import base64
-import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache as once
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
+from autosched.graph.stored import seal, unseal, write_whole
 from autosched.target import Target
 
 
@@ -27,19 +25,17 @@ class KernelCache:
     folder: Path
 
     def get(self, key: str, program: str, target: Target) -> Artifact | None:
-        """The kernel of a scheduled program; None where there is none, or the file is torn."""
+        """The kernel of a scheduled program; None where there is none, or the file is damaged."""
         try:
-            return artifact_from_json(json.loads(self._path(key, program, str(target)).read_text()))
+            return artifact_from_json(unseal(self._path(key, program, str(target)).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def put(self, key: str, program: str, artifact: Artifact) -> None:
         """Store a kernel. Raises OSError where the folder cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(
-            self._path(key, program, artifact.target),
-            json.dumps(artifact_to_json(artifact)).encode(),
-        )
+        path = self._path(key, program, artifact.target)
+        write_whole(path, [seal(artifact_to_json(artifact))])
 
     def _path(self, key: str, program: str, target: str) -> Path:
         mark = sha256(f"{program} {target} {_version()}".encode()).hexdigest()[:16]
@@ -69,18 +65,6 @@ def _sources(what: str, *names: str) -> str:
         for path in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
             seen.update(path.read_bytes())
     return seen.hexdigest()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that others see either whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def artifact_to_json(a: Artifact) -> dict[str, Any]:

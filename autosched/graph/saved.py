@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import numpy as np
 
 from autosched.checks import path_text
 from autosched.errors import ArgumentError
-from autosched.graph.cache import artifact_from_json, artifact_to_json, write_whole
+from autosched.graph.cache import artifact_from_json, artifact_to_json
 from autosched.graph.errors import Unsupported
 from autosched.graph.kernels import Kernel
 from autosched.graph.model import Argument, Array, CompiledModel, thread_count
 from autosched.graph.spec import from_json
+from autosched.graph.stored import checksum, seal, unseal, write_whole
 from autosched.runtime.arrays import ALIGNMENT, empty
 from autosched.target import Target
 
@@ -36,23 +37,27 @@ def save(model: CompiledModel, folder: str | os.PathLike[str]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     table = write_weights(model.constants, root / WEIGHTS)
     kernels = {n: artifact_to_json(k.artifact) for n, k in model.by_name.items()}
-    write_whole(root / KERNELS, json.dumps(kernels).encode())
-    data = {**json.loads(model.graph_json), "constants": table}
-    write_whole(root / MODEL, json.dumps(data, indent=1).encode())
+    write_whole(root / KERNELS, [json.dumps(kernels).encode()])
+    sums = {n: checksum(np.fromfile(root / n, np.uint8)) for n in (KERNELS, WEIGHTS)}
+    data = {**json.loads(model.graph_json), "constants": table, "checksums": sums}
+    write_whole(root / MODEL, [seal(data)])
 
 
 def write_weights(constants: Sequence[Array], path: Path) -> list[list[Any]]:
     """Write constants one after the other, each on a cache line; of each its offset, shape and
     dtype. The file is a whole number of lines long."""
     table, at = [], 0
-    part = path.with_name(f".{path.name}")
-    with part.open("wb") as file:
+    for a in constants:
+        table.append([at, list(a.shape), a.dtype.str])
+        at += -(-a.nbytes // ALIGNMENT) * ALIGNMENT
+
+    def parts() -> Iterator[Any]:
         for a in constants:
-            table.append([at, list(a.shape), a.dtype.str])
-            file.write(np.ascontiguousarray(a).data if a.size else b"")
-            at = -(-file.tell() // ALIGNMENT) * ALIGNMENT
-            file.write(b"\0" * (at - file.tell()))
-    os.replace(part, path)
+            if a.size:
+                yield np.ascontiguousarray(a).data
+                yield b"\0" * (-a.nbytes % ALIGNMENT)
+
+    write_whole(path, parts())
     return table
 
 
@@ -69,27 +74,29 @@ def load(
     """
     root = Path(path_text("the folder of a model", folder, ArgumentError))
     try:
-        data: dict[str, Any] = json.loads((root / MODEL).read_text())
-        artifacts = json.loads((root / KERNELS).read_text())
-        raw = np.fromfile(root / WEIGHTS, np.uint8)
-    except (OSError, ValueError) as e:
+        raw = {n: np.fromfile(root / n, np.uint8) for n in (MODEL, KERNELS, WEIGHTS)}
+    except OSError as e:
         raise ArgumentError(
             f"{root} holds no compiled model: {e}; `autosched compile MODEL.onnx -o {root}` "
             "writes one"
         ) from e
-    if not isinstance(data, dict) or data.get("schema") != 1:
-        found = data.get("schema") if isinstance(data, dict) else "none"
-        raise ArgumentError(
-            f"{root} was written by another version (schema {found}); compile it again"
-        )
     try:
-        if flush_denormals is not None:
-            data["flush_denormals"] = flush_denormals
-        return _model(data, artifacts, raw, threads)
-    except (AttributeError, LookupError, TypeError, ValueError) as e:
+        data: dict[str, Any] = unseal(raw[MODEL].tobytes())
+        sums = data["checksums"]
+    except (ValueError, LookupError, TypeError) as e:
         raise ArgumentError(
-            f"{root} holds a damaged model: {type(e).__name__}: {e}; compile it again"
+            f"{root / MODEL} is damaged, or was written by another version: {e}; compile the model "
+            "again"
         ) from e
+    if wrong := [n for n in (KERNELS, WEIGHTS) if checksum(raw[n]) != sums[n]]:
+        raise ArgumentError(
+            f"{root / wrong[0]} is damaged, or another model's than {MODEL} beside it: expected "
+            f"the checksum {sums[wrong[0]]}, found {checksum(raw[wrong[0]])}; compile the model "
+            "again"
+        )
+    if flush_denormals is not None:
+        data["flush_denormals"] = flush_denormals
+    return _model(data, json.loads(raw[KERNELS].tobytes()), raw[WEIGHTS], threads)
 
 
 def _model(
