@@ -1,5 +1,5 @@
 """`python -m autosched.cli`."""
 
-from autosched.cli.main import main
+from autosched.cli.main import program
 
-raise SystemExit(main())
+raise SystemExit(program())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Container, Sequence
 from importlib import import_module
@@ -48,6 +49,16 @@ examples:
 `autosched COMMAND --help` explains a command, `autosched tune --help` lists the operators.
 exit status: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 130 interrupted
 """
+
+
+def program() -> int:
+    """The process of a command: `main`, where a second Ctrl-C ends what is left without a word."""
+    try:
+        return main()
+    except KeyboardInterrupt:  # while the first one was answered
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -205,12 +205,13 @@ def interrupted(db: str) -> int:
 @contextmanager
 def ends_in_order() -> Iterator[None]:
     """A run that is terminated, or whose terminal goes away, ends like an interrupted one: its
-    children are ended and the job is marked."""
+    children are ended and the job is marked. What is ignored from the start (nohup) stays so."""
 
     def leave(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
 
-    before = {s: signal.signal(s, leave) for s in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    before = {s: signal.signal(s, leave) for s in heeded}
     try:
         yield
     finally:

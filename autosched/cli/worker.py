@@ -112,7 +112,8 @@ def run(options: argparse.Namespace) -> int:
     slots = slots_of(options, options.host, options.name, options.engine)
     over: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: over.put(number))
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, lambda number, _: over.put(number))
     with Supervisor(slots, say) as supervisor:
         supervisor.run(over)
     return 0

@@ -165,12 +165,13 @@ def main() -> None:
     # What LLVM may print must not come between answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while (request := _receive(sys.stdin.buffer)) is not None:
-        head, text = request
-        try:
-            _send(answers, {}, compile_ir(text.decode(), Target(head["target"]), head["level"]))
-        except BuildError as e:
-            _send(answers, {"error": str(e)})
+    with suppress(BrokenPipeError):  # who asked was killed
+        while (request := _receive(sys.stdin.buffer)) is not None:
+            head, text = request
+            try:
+                _send(answers, {}, compile_ir(text.decode(), Target(head["target"]), head["level"]))
+            except BuildError as e:
+                _send(answers, {"error": str(e)})
 
 
 if __name__ == "__main__":

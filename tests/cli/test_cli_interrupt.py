@@ -88,6 +88,21 @@ def test_a_signal_ends_a_run_in_order(tmp_path: Path, number: signal.Signals, st
     assert not {pid for pid in processes if Path(f"/proc/{pid}").exists()}
 
 
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    tune = start(tmp_path, "--json", preexec_fn=ignore)
+    assert tune.stdout is not None
+    seen = [json.loads(tune.stdout.readline()) for _ in range(4)]
+    tune.send_signal(signal.SIGHUP)
+    seen += [json.loads(tune.stdout.readline()) for _ in range(20)]
+    assert [e["event"] for e in seen].count("record") >= 20
+    tune.send_signal(signal.SIGTERM)
+    rest(tune)
+    assert tune.returncode == 143
+
+
 def test_an_interrupted_run_says_what_to_do(tmp_path: Path) -> None:
     tune = start(tmp_path, "--trials", "400")  # every 25 of which are told
     assert tune.stderr is not None
@@ -170,3 +185,18 @@ def test_an_interrupt_while_a_command_is_loaded_is_no_traceback(
     monkeypatch.setattr(main, "import_module", interrupted)
     assert main.main(["tune", "matmul", "8", "8", "8"]) == 130
     assert capsys.readouterr().err == "autosched tune: interrupted\n"
+
+
+def test_a_second_interrupt_while_the_first_is_answered_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "main", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main.program() == 130
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)

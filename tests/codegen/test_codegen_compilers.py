@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import wait
 
@@ -144,3 +146,15 @@ def test_what_is_raised_by_the_one_that_keeps_code_is_raised(count):
 
     with compilers.Compilers(count) as pool, pytest.raises(OSError, match="No space left"):
         pool.submit(sources(TINY), HOST, "full", full).result()
+
+
+def test_a_process_whose_asker_was_killed_ends_without_a_word():
+    command = [sys.executable, "-P", "-m", compilers.__name__]
+    pipe = subprocess.PIPE
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as child:
+        child.stdout.close()
+        head = {"target": str(HOST), "level": "full"}
+        compilers._send(child.stdin, head, TINY.encode())
+        assert child.stderr.read() == b""
+        assert child.wait() == 0
