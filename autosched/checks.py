@@ -32,6 +32,19 @@ def instance(
         raise error(f"{name} is {shown(value)}; expected {expected}")
 
 
+MASKED = "harden_mask"
+"""A name that masked arrays of NumPy have, and others have not. `numpy.ma` is slow to import."""
+
+
+def unmasked(name: str, value: object, error: type[AutoschedError]) -> None:
+    """Raise `error` for a masked array, of which no program sees the mask."""
+    if hasattr(type(value), MASKED):
+        raise error(
+            f"{name} is a masked array, whose mask would be lost; expected an array without: "
+            "filled(value) gives what is masked a value, and data has what lies there"
+        )
+
+
 def listed(
     name: str,
     values: object,

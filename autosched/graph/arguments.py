@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched.checks import shown
+from autosched.checks import shown, unmasked
 from autosched.errors import ArgumentError
 from autosched.graph.conversion import held
 from autosched.graph.data import Constructor
@@ -105,6 +105,7 @@ def array(name: str, t: TensorType, a: Any) -> Any:
         return number(name, t.dtype, a)
     if t.shape is None:
         return a
+    unmasked(name, a, ArgumentError)
     found = isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind not in "OUSMm"
     if not found or a.ndim != len(t.shape):
         what = "an array" if t.shape else "a number or an array"

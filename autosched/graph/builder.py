@@ -13,7 +13,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from autosched.checks import choice, instance, listed, shown, text
+from autosched.checks import choice, instance, listed, shown, text, unmasked
 from autosched.errors import WorkloadError
 from autosched.graph import ops
 from autosched.graph.conversion import Patterns, kept
@@ -139,6 +139,7 @@ def const(value: Any, dtype: str | None = None) -> Const:
     numbers, a dtype that there is not, and a number that is no value of the dtype."""
     if dtype is not None:
         dtype = choice("dtype of a constant", dtype, dtypes.DTYPES, WorkloadError)
+    unmasked("a constant", value, WorkloadError)
     try:
         array = value if isinstance(value, Patterns) else np.asarray(value)
         if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):

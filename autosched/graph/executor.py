@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autosched.checks import unmasked
 from autosched.codegen.artifact import Param
 from autosched.errors import ArgumentError, BuildError
 from autosched.graph.errors import Unsupported
@@ -297,6 +298,7 @@ def checked(name: str, value: Any, shape: tuple[int, ...] | None, dtype: str) ->
     copied where it is not. A model of bfloat16 takes it as well as float32. Raises ArgumentError
     saying what was expected."""
     array: Array = value
+    unmasked(f"input {name}", value, ArgumentError)
     if not isinstance(value, np.ndarray):
         try:
             array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autosched.checks import choice, instance, listed, mapping, shown
+from autosched.checks import choice, instance, listed, mapping, shown, unmasked
 from autosched.errors import ArgumentError
 from autosched.graph.calibration import SCHEMES, Array, Observer, has_steps, steps_of
 from autosched.graph.compile import check_sizes, compile_module, main_of
@@ -142,7 +142,10 @@ def _samples(main: Function, samples: Any) -> Iterator[dict[str, Array]]:
         raise ArgumentError(f"samples is empty; expected {what}")
     names: Sequence[str] = main.attr("inputs") or [p.name for p in main.params]
     for row in rows:
-        arrays = {n: np.asarray(a) for n, a in mapping("samples", row, what, ArgumentError).items()}
+        given = mapping("samples", row, what, ArgumentError)
+        for name, a in given.items():
+            unmasked(f"the sample {name}", a, ArgumentError)
+        arrays = {n: np.asarray(a) for n, a in given.items()}
         if set(arrays) != set(names):
             raise ArgumentError(
                 f"samples has {', '.join(sorted(arrays)) or 'no arrays'}; expected "

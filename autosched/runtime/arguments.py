@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autosched.checks import unmasked
 from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.formula import evaluate
 from autosched.errors import ArgumentError
@@ -120,6 +121,7 @@ def check_array(info: KernelInfo, index: int, argument: Any) -> Array:
 
 def _as_array(argument: Any, where: str) -> Array:
     if isinstance(argument, np.ndarray):
+        unmasked(where, argument, ArgumentError)
         return argument
     try:
         return np.asarray(memoryview(argument))

@@ -17,6 +17,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from autosched.codegen.artifact import KernelInfo, Param
 from autosched.runtime.call_ir import CALL, TIME, wrapper_ir
 from autosched.runtime.link import Library, link
@@ -66,7 +68,7 @@ def _wrapper() -> tuple[Library, _MethodDef]:
     from autosched.codegen.llvm.assemble import compile_ir
 
     host = Target("llvm")
-    library = link(compile_ir(wrapper_ir(host.arch), host, "full"), (CALL, TIME))
+    library = link(compile_ir(wrapper_ir(host.arch, id(np.ndarray)), host, "full"), (CALL, TIME))
     definition = _MethodDef(b"kernel", library[CALL], _METH_FASTCALL, b"Call the kernel.")
     return library, definition
 

@@ -7,6 +7,8 @@ process to process, and code whose frame lies across two pages may take 1.4 to 1
 
 from __future__ import annotations
 
+from autosched.checks import MASKED
+
 CALL = "autosched_call"
 TIME = "autosched_time"
 
@@ -17,6 +19,10 @@ _IR = """
 
 @_Py_NoneStruct = external global i8
 @_Py_NotImplementedStruct = external global i8
+@of.masked = private constant [12 x i8] c"@MASKED@\\00"
+declare ptr @PyObject_Type(ptr)
+declare i32 @PyObject_HasAttrString(ptr, ptr)
+declare void @Py_DecRef(ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyByteArray_AsString(ptr)
 declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
@@ -186,6 +192,15 @@ take:
   %row = getelementptr %row, ptr %rows, i64 %i
   %flags64 = load i64, ptr %row
   %flags = trunc i64 %flags64 to i32
+  %type = call ptr @PyObject_Type(ptr %object)
+  call void @Py_DecRef(ptr %type)
+  %usual = icmp eq ptr %type, inttoptr (i64 @NDARRAY@ to ptr)
+  br i1 %usual, label %buffer, label %unusual
+unusual:
+  %has = call i32 @PyObject_HasAttrString(ptr %type, ptr @of.masked)
+  %masked = icmp ne i32 %has, 0
+  br i1 %masked, label %clear, label %buffer
+buffer:
   %rc = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 %flags)
   %got = icmp eq i32 %rc, 0
   br i1 %got, label %check, label %clear
@@ -363,7 +378,9 @@ _FLUSH = {
 }
 
 
-def wrapper_ir(arch: str) -> str:
-    """Module with `autosched_call` and `autosched_time`, for "x86_64" or "aarch64"."""
+def wrapper_ir(arch: str, ndarray: int) -> str:
+    """Module with `autosched_call` and `autosched_time`, for "x86_64" or "aarch64". `ndarray`: the
+    address of NumPy's type of this process."""
     flush, declare = _FLUSH[arch]
-    return _IR.replace("@FLUSH@", flush).replace("@DECLARE@", declare)
+    found = _IR.replace("@FLUSH@", flush).replace("@DECLARE@", declare)
+    return found.replace("@MASKED@", MASKED).replace("@NDARRAY@", str(ndarray))

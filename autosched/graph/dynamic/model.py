@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched.checks import instance
+from autosched.checks import instance, unmasked
 from autosched.errors import ArgumentError, AutoschedError
 from autosched.graph.dynamic.padded import Ends, Padding, Reading
 from autosched.graph.dynamic.returned import Returned, write_zeros
@@ -165,6 +165,8 @@ class DynamicModel:
                 f"the model takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), found "
                 f"{len(inputs)}"
             )
+        for name, x in zip(self.inputs, inputs, strict=True):
+            unmasked(f"input {name}", x, ArgumentError)
         arrays = [np.asarray(x) for x in inputs]
         shapes = tuple(a.shape for a in arrays)
         with self._lock:
