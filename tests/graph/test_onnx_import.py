@@ -65,6 +65,18 @@ def test_open_sizes_are_named():
         from_onnx(proto, shapes={"x": ("n", 3)})
 
 
+@pytest.mark.parametrize("given", ["4,3", "43", 4, ("4", "3"), (4, 3.0), (4, None), (True, 3)])
+def test_a_shape_that_is_no_numbers_is_shown(given):
+    proto = model(
+        [helper.make_node("Relu", ["x"], ["y"])], [info("x", ["n", 3])], [info("y", None)]
+    )
+    with pytest.raises(graph.Unsupported, match="expected numbers, as in") as caught:
+        from_onnx(proto, shapes={"x": given})
+    assert f"given the shape {given!r};" in str(caught.value)
+    with pytest.raises(graph.Unsupported, match=r"shapes is .*; expected shapes by the names"):
+        from_onnx(proto, shapes=given)
+
+
 @pytest.mark.parametrize("second", [(2, 4), (1, 4)])
 def test_a_symbol_has_one_size(second):
     """Also where the sizes would broadcast."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autosched.checks import mapping, shown
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import is_text
 from autosched.graph.ir import Array
 from autosched.graph.onnx_import.files import Bounds
 from autosched.graph.types import TensorType
+from autosched.integers import as_int
 from autosched.tir import dtypes
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ def input_types(
 ) -> list[TensorType]:
     """The types of inputs, whose shapes may be given from outside, by name. Raises Unsupported
     where a size is open, or one symbol is given two sizes."""
+    shapes = mapping("shapes", shapes, "shapes by the names of inputs", Unsupported)
     names = [i.name for i in infos]
     if wrong := [n for n in shapes if n not in names]:
         raise Unsupported(f"no input is named {wrong[0]!r}; there are {', '.join(names)}")
@@ -168,7 +171,7 @@ def _check_symbols(infos: Sequence[onnx.ValueInfoProto], types: Sequence[TensorT
 
 
 def _input_type(
-    info: onnx.ValueInfoProto, given: Sequence[int] | None, bounds: Bounds
+    info: onnx.ValueInfoProto, given: Iterable[int] | None, bounds: Bounds
 ) -> TensorType:
     """The type of an input whose shape may be given from outside. Raises Unsupported where a size
     is open."""
@@ -192,15 +195,18 @@ def _input_type(
                 f"command line --shape {info.name}=..."
             )
         given = [int(d) for d in declared]
-    elif tensor.HasField("shape") and (
-        len(given) != len(declared)
-        or any(isinstance(d, int) and d != n for d, n in zip(declared, given, strict=True))
+    sizes = [as_int(n) for n in given] if isinstance(given, Iterable) else [None]
+    shape = tuple(n for n in sizes if n is not None)
+    if len(shape) != len(sizes):
+        raise Unsupported(
+            f"{where} is given the shape {shown(given)}; expected numbers, as in (1, 3, 224, 224)"
+        )
+    if tensor.HasField("shape") and (
+        len(shape) != len(declared)
+        or any(isinstance(d, int) and d != n for d, n in zip(declared, shape, strict=True))
     ):
         found = ", ".join(map(str, declared))
-        raise Unsupported(f"{where} has the shape ({found}), which {tuple(given)} does not fit")
-    if not all(isinstance(n, (int, np.integer)) for n in given):
-        raise Unsupported(f"{where} is given the shape {tuple(given)}; expected numbers")
-    shape = tuple(int(n) for n in given)
+        raise Unsupported(f"{where} has the shape ({found}), which {shape} does not fit")
     check_shape(shape, where, bounds)
     return TensorType(shape, dtype)
 

@@ -87,7 +87,10 @@ def model_tasks(
 
     called = [g for g in groups if g.calls]
     if not called:
-        raise WorkloadError("the model has no kernel to tune: it computes nothing but views")
+        raise WorkloadError(
+            "the model has no kernel to tune: all that it computes are views, constants, arrays of "
+            "size 0, or operators that run in NumPy"
+        )
     cost = []
     for g in called:
         timed = [seconds[n] for n in g.names if n in seconds]
