@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a way to call it, and one tuned workload."""
+"""What the tests of the command line share: a way to call it, one tuned workload, and spaces."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import Cli, Tuned
+from spaces import one_space_a_workload as one_space_a_workload
 
 
 @pytest.fixture
