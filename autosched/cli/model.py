@@ -142,10 +142,13 @@ def build_model(path: str, options: argparse.Namespace) -> CompiledModel:
 
 
 def check_folder(option: str, folder: str) -> None:
-    """Raises WorkloadError where a folder cannot be made: before the work whose results it is to
-    hold."""
-    path = Path(folder)
-    there = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+    """Raises WorkloadError where a folder cannot be made, or written to: before the work whose
+    results it is to hold."""
+    there = _existing(folder)
+    if there.is_dir() and not os.access(there, os.W_OK):
+        raise WorkloadError(
+            f"{option} {folder}: {there.absolute()} cannot be written to; give a folder that can be"
+        )
     if os.path.lexists(there) and not there.is_dir():
         raise WorkloadError(
             f"{option} {folder}: {there} is no folder; expected a folder, or a name that is free: "
@@ -153,12 +156,33 @@ def check_folder(option: str, folder: str) -> None:
         )
 
 
+def _existing(folder: str) -> Path:
+    """The folder, or what is there of the path to it."""
+    path = Path(folder)
+    return next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+
+
+def _default_cache(db: str) -> str | None:
+    """The folder of kernels beside a database; None, told on standard error, where nothing can be
+    written there: a model can be looked at where it lies."""
+    folder = f"{db}.kernels"
+    there = _existing(folder)
+    if not there.is_dir() or os.access(there, os.W_OK):
+        return folder
+    print(
+        f"compiled kernels are not kept: {there.absolute()} cannot be written to; --cache DIR "
+        "keeps them elsewhere",
+        file=sys.stderr,
+    )
+    return None
+
+
 def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel:
     """A module compiled, its constants stripped as they are packed."""
     from autosched.tuning.graph import build
 
     url = "://" in options.db
-    cache = options.cache or (None if url else f"{options.db}.kernels")
+    cache = options.cache or (None if url else _default_cache(options.db))
     if cache is not None:
         check_folder("--cache", cache)
     with ExitStack() as stack:

@@ -89,7 +89,7 @@ def export_model(
             write_weights(model.constants, weights)
         cmake.write_text(_CMAKE.format(stem=stem), encoding="utf-8")
     except OSError as e:
-        raise BuildError(f"cannot write {e.filename}: {e.strerror}") from e
+        raise BuildError(f"cannot write {e.filename or root}: {e.strerror}") from e
     return ExportedModel(done.object, done.header, weights, cmake)
 
 

@@ -22,14 +22,16 @@ _ROW = 512
 
 def write_whole(path: Path, parts: Iterable[Any]) -> None:
     """Write buffers, one after the other, into a file that others see either whole or not at
-    all."""
+    all. Raises OSError with its name."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with made.open("xb") as file:
             file.writelines(parts)
         os.replace(made, path)
-    except BaseException:
+    except BaseException as e:
         made.unlink(missing_ok=True)
+        if isinstance(e, OSError) and e.errno:  # of a full disk no name is told
+            raise OSError(e.errno, e.strerror, str(path)) from e
         raise
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -34,6 +36,26 @@ def test_compile_and_run(cli: Cli, net, tmp_path) -> None:
         assert done.out.startswith("y: float32 (1, 5) [")
         np.testing.assert_allclose(np.load("y.npz")["y"], want, rtol=1e-4, atol=1e-5)
     assert len(list((tmp_path / "autosched.db.kernels").iterdir())) == 4
+
+
+def test_a_folder_that_cannot_be_written_to(cli: Cli, net, tmp_path, monkeypatch) -> None:
+    """A model is looked at where it lies; what is to be written there is refused at once."""
+    allowed = os.access
+
+    def access(path, mode):
+        return Path(path).resolve() != tmp_path and allowed(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    done = cli("show", "net.onnx", "--as", "plan")
+    assert done.status == 0
+    assert done.err.startswith(f"compiled kernels are not kept: {tmp_path} cannot be written to")
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+    for option in ("-o", "--cache"):
+        done = cli("compile", "net.onnx", option, "out")
+        assert (done.status, done.out) == (1, "")
+        said = f"{tmp_path} cannot be written to; give a folder that can be"
+        folder = "net" if option == "--cache" else "out"
+        assert done.err == f"autosched compile: -o {folder}: {said}\n"
 
 
 def test_int8_says_how_many_products_it_took(cli: Cli, tmp_path, monkeypatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import shutil
 import subprocess
 import sys
@@ -187,7 +188,9 @@ def test_export_for_another_machine(tmp_path: Path) -> None:
     assert code[18] == 183, "the machine is not aarch64"
 
 
-def test_what_cannot_be_exported(built: BuiltModule, tmp_path: Path) -> None:
+def test_what_cannot_be_exported(
+    built: BuiltModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = built["softmax"]
     with pytest.raises(ArgumentError, match=r"an object file and a header, not \.so: name 'x' or"):
         one.export(tmp_path / "x.so")
@@ -199,6 +202,13 @@ def test_what_cannot_be_exported(built: BuiltModule, tmp_path: Path) -> None:
         built.export(tmp_path / "softmax")
     with pytest.raises(BuildError, match=r"cannot write .*nowhere"):
         one.export(tmp_path / "nowhere" / "x")
+
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(BuildError, match=r"cannot write .*/x: the disk is full"):
+        one.export(tmp_path / "x")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def export(
         done.object.write_bytes(code)
         done.header.write_text(text, encoding="utf-8")
     except OSError as e:
-        raise BuildError(f"cannot write {e.filename}: {e.strerror}") from e
+        raise BuildError(f"cannot write {e.filename or place}: {e.strerror}") from e
     return done
 
 
