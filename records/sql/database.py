@@ -63,6 +63,8 @@ _DAMAGED = {
 _ADVICE = {
     sqlite3.SQLITE_READONLY: "its file and its folder have to be writable, also for reading",
     sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_IOERR: "its disk is full, or fails",
+    sqlite3.SQLITE_BUSY: "another process has been writing to it for long: wait for it, or end it",
     sqlite3.SQLITE_CANTOPEN: "expected a file, in a folder that can be written",
 }
 _VICTIM = ("40001", "40P01")
@@ -274,7 +276,9 @@ class Database:
                     return
                 except sqlite3.OperationalError as e:
                     if "locked" not in str(e) or time.monotonic() > deadline:
-                        raise StoreUnavailable(f"{self.name} cannot be used now: {e}") from e
+                        raise StoreUnavailable(
+                            f"{self.name} cannot be used now: {_advised(e)}"
+                        ) from e
                 time.sleep(LOOK_SECONDS)  # the lock's owner is another process, which signals none
         finally:
             raw.execute(_BUSY_TIMEOUT)
@@ -286,12 +290,10 @@ class Database:
             connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
     def _translated(self, error: SQLAlchemyError) -> RecordError:
-        reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        reason = _advised(error.orig) if isinstance(error, DBAPIError) else str(error)
         found = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
         if found in _DAMAGED:
             return StoreDamaged(f"{self.name}: {reason}; {_DAMAGED[found]}")
-        if found in _ADVICE:
-            reason += f"; {_ADVICE[found]}"
         if isinstance(error, IntegrityError):
             return RecordError(f"{self.name} refused the rows: {reason}")
         code = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
@@ -326,6 +328,12 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _advised(error: object) -> str:
+    """What a driver says, and what to do about it where it is SQLite's."""
+    found = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return f"{error}; {_ADVICE[found]}" if found in _ADVICE else str(error)
 
 
 def _name(url: URL) -> str:

@@ -96,7 +96,9 @@ class TestSqliteStore(
             with_job(store)
             other = sqlite3.connect(address)
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreUnavailable, match="database is locked"):
+            with pytest.raises(
+                StoreUnavailable, match=r"database is locked; .* wait for it, or end it"
+            ):
                 store.add_records([trial(0)])
             other.rollback()
             other.close()
