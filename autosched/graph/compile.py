@@ -50,8 +50,6 @@ def compile_module(
             "(graph.extract_tasks gives the kernels of a model one by one, for GPUs too)"
         )
     thread_count(threads, where.num_cores)
-    if progress is not None and not callable(progress):
-        raise ArgumentError(f"progress is {shown(progress)}; expected a function")
     ready = prepared(module, params, precision, where)
     return compile_ready(
         ready, where, threads, progress, cache, choose,
@@ -113,6 +111,8 @@ def compile_ready(
 ) -> CompiledModel:
     """A prepared module compiled; `artifacts` as `compile_functions` takes them, `consume` as
     `compile_module` does, `shared` as `Constants` has it."""
+    if progress is not None and not callable(progress):
+        raise ArgumentError(f"progress is {shown(progress)}; expected a function")
     main = main_of(ready)
     externals = compile_external(ready, where)
     kernels = compile_functions(primitives(ready), where, progress, cache, choose, artifacts)

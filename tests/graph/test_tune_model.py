@@ -12,7 +12,7 @@ import pytest
 from graph_models import residual_net
 
 from autosched import graph
-from autosched.errors import TuningError, WorkloadError
+from autosched.errors import ArgumentError, TuningError, WorkloadError
 from autosched.graph import op
 from autosched.graph.compile import compile_ready, prepared
 from autosched.graph.kernels import Choice
@@ -241,3 +241,16 @@ def test_builds_that_share_arrays_pack_by_their_own_schedules(tiles, rng):
         models.append(model)
     first, second = (m.constants[0] for m in models)
     assert (first is second) == (tiles[0] == tiles[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"progress": 5}, "progress is 5; expected a function"),
+        ({"inputs": 5}, "inputs is 5; expected a list of arrays in the order"),
+        ({"inputs": []}, r"takes 1 inputs \(x\), found 0"),
+    ],
+)
+def test_arguments_that_are_none(net, given, said):
+    with pytest.raises(ArgumentError, match=said):
+        graph.tune(net, options(pool="local"), TARGET, **given)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from autosched.checks import listed
+from autosched.errors import ArgumentError
 from autosched.graph.compile import compile_ready, prepared
 from autosched.graph.drawing import draw
 from autosched.graph.kernels import Artifacts, Choice, Choose, Progress
@@ -120,6 +122,7 @@ def _bounds(plan: ModelTasks, target: Target) -> list[float]:
 def _inputs(model: CompiledModel, given: Sequence[Any] | None) -> list[Any] | None:
     """What a model is timed with; None where sizes are open and nothing was given."""
     if given is not None:
+        listed("inputs", given, object, "arrays in the order of the model's inputs", ArgumentError)
         return model.checked(given)
     rng = np.random.default_rng(0)
     if any(i.shape is None for i in model.inputs):
