@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 from autosched.closing import Closing
 from autosched.errors import MeasureError
-from measure.process.template_client import environment
+from measure.process.template_client import environment, wait_or_kill
 
 CLAIMED = 3
 """Exit status: another worker of this host has the slot."""
@@ -122,10 +122,9 @@ class Supervisor(Closing):
         while True:
             try:
                 over.get(timeout=LOOK_SECONDS)
+                return
             except queue.Empty:
                 self.look()
-            else:
-                return
 
     def look(self) -> None:
         """Start what is not running and due. Raises MeasureError if a slot is another worker's."""
@@ -150,11 +149,7 @@ class Supervisor(Closing):
             process.terminate()
         end = time.monotonic() + END_SECONDS
         for process in running:
-            try:
-                process.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            wait_or_kill(process, max(0.0, end - time.monotonic()))
         for slot in self._slots:
             slot.process = None
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._folder: Path | None = None
-        self._owner = -1
+        self._held = ExitStack()
+        """What goes with the process: its folder, itself, and the socket."""
         self._ready = False
         # Builders and the runner may be asked for by two threads.
         self._lock = threading.RLock()
@@ -90,18 +92,19 @@ class Template:
                 raise MeasureError("measuring needs Linux 5.4 or later (pidfd_open, memfd_create)")
             sweep()
             try:
-                self._folder, self._owner = own_folder()
+                self._folder, owner = own_folder()
+                self._held.callback(os.close, owner)
+                self._held.callback(shutil.rmtree, self._folder, ignore_errors=True)
+                self._held.callback(self._end)
                 hello = {"folder": str(self._folder), "preload": self.preload, "warm": self.warm}
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._control = self._held.enter_context(ours)
                 ours.send(json.dumps(hello).encode())
                 with theirs:
-                    self._process = _spawn(
-                        theirs, self._owner, environment(self.pass_env) | ONE_THREAD
-                    )
+                    self._process = _spawn(theirs, owner, environment(self.pass_env) | ONE_THREAD)
             except OSError as e:
                 self.close()
                 raise NotStarted(f"no measuring process can be started: {e}") from e
-            self._control = ours
 
     def start(self) -> None:
         """Start the process if it is not running, and wait until it can fork.
@@ -149,23 +152,14 @@ class Template:
 
     def close(self) -> None:
         """End the process, and with it all children, and remove their folders."""
-        self._ready = False
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-        if self._owner >= 0:
-            os.close(self._owner)
-            self._owner = -1
+        self._ready, self._control, self._folder = False, None, None
+        self._held.close()
+
+    def _end(self) -> None:
+        """Wait for the process, which ends when its socket is closed."""
+        process, self._process = self._process, None
+        if process is not None:
+            wait_or_kill(process, END_SECONDS)
 
     def _request(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
         if self._control is None:
@@ -198,6 +192,15 @@ def environment(more: Sequence[str] = ()) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if k in wanted or k.startswith("LC_")}
     # Whatever this process can import the children can, however it was started.
     return env | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+
+
+def wait_or_kill(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a process that was told to end; one that does not within `seconds` is killed."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _spawn(control: socket.socket, owner: int, env: dict[str, str]) -> subprocess.Popen[bytes]:
