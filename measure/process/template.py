@@ -55,19 +55,17 @@ def main() -> None:
             protocol.resolve(hello["warm"])()
         gc.freeze()
         gc.set_threshold(YOUNG)  # of children: what they make for a request is gone after it
-        if _answer(control, {"ready": os.getpid()}):
+        with contextlib.suppress(ConnectionError):  # the owner has hung up
+            _answer(control, {"ready": os.getpid()})
             _serve(control, watch, children)
     finally:
         children.close()
 
 
 def _serve(control: socket.socket, watch: int, children: _Children) -> None:
-    """Answer requests."""
+    """Answer requests. Raises ConnectionError."""
     while watch not in wait([control, watch]):
-        try:
-            packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
-        except ConnectionResetError:  # the owner closed it before it read a reply
-            return
+        packet, fds, _, _ = socket.recv_fds(control, 1 << 20, 8)
         if not packet:
             return
         request = json.loads(packet)
@@ -81,17 +79,11 @@ def _serve(control: socket.socket, watch: int, children: _Children) -> None:
                     os.close(fd)
         else:
             reply = {"status": children.reap(request["pid"])}
-        if not _answer(control, reply):
-            return
+        _answer(control, reply)
 
 
-def _answer(control: socket.socket, reply: dict[str, Any]) -> bool:
-    """Send a reply; False if the parent has hung up."""
-    try:
-        control.send(json.dumps(reply).encode())
-    except ConnectionError:
-        return False
-    return True
+def _answer(control: socket.socket, reply: dict[str, Any]) -> None:
+    control.send(json.dumps(reply).encode())
 
 
 class _Children:
