@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
 from math import inf
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.codegen.artifact import Artifact, KernelInfo, Param
 from autosched.errors import BuildError, DeviceError
@@ -32,9 +30,8 @@ from measure.timing.timing import Timing
 from measure.verify.independent import Examined, check
 from measure.verify.inputs import InputSpec, Recipe, fill, quality
 from measure.verify.tolerance import Tolerance
-from measure.verify.verification import Buffers, Guarded, param_bytes, same_bytes
+from measure.verify.verification import Array, Buffers, Guarded, param_bytes, same_bytes
 
-Array = npt.NDArray[Any]
 PAGE = 4096
 PLACES = 8
 PLACES_BYTES = 32 << 20

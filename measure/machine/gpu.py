@@ -6,15 +6,13 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
 from autosched.codegen.gpu.generate import GPUArtifact
 from autosched.errors import BuildError, DeviceError
-from autosched.runtime.queue import Queue, QueueInfo
+from autosched.runtime.queue import Array, Queue, QueueInfo
 from autosched.tir import dtypes
 from measure.machine.gpu_compare import Comparison
 from measure.machine.gpu_memory import DeviceBuffers, DeviceGuarded
@@ -24,7 +22,6 @@ from measure.process.protocol import Request
 from measure.timing.gpu_clock_probe import poisoning
 from measure.verify.tolerance import Tolerance
 
-Array = npt.NDArray[Any]
 POISON_SECONDS = 0.25
 """How long blocks run until each thread of a processor had one: busy ones wake after some 10 ms."""
 

@@ -8,16 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
-from autosched.runtime.queue import Memory, Queue
+from autosched.runtime.queue import Array, Memory, Queue
 from autosched.tir import dtypes
 from measure.machine.gpu_compare import Comparison
 from measure.verify.tolerance import Tolerance
 from measure.verify.verification import Buffers, canary, damage, param_bytes
 
-Array = npt.NDArray[Any]
 ZONE_BYTES = 64 << 10
 """Of each guard zone; a multiple of what parts of a device's memory are aligned to."""
 _POISON = 0xFF

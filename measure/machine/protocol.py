@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy.typing as npt
-
 from autosched.codegen.artifact import Artifact, Param
 from autosched.codegen.gpu.generate import GPUArtifact
 from measure.machine.threads import Threads
 from measure.verify.tolerance import Tolerance
-from measure.verify.verification import Buffers, Checked
+from measure.verify.verification import Array, Buffers, Checked
 
-Array = npt.NDArray[Any]
 Code = Artifact | GPUArtifact
 
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.checks import mapping, shown
 from autosched.errors import MeasureError
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, inputs_of
+from measure.verify.verification import Array
 
-Array = npt.NDArray[Any]
 _given: dict[str, dict[str, Array]] = {}
 
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
 from autosched.tir.expr import Slot, walk
 from autosched.tir.nodes import PrimFunc, sites
-
-Array = npt.NDArray[Any]
+from measure.verify.verification import Array
 
 
 @dataclass(frozen=True)
