@@ -8,6 +8,7 @@ from typing import Any
 
 from autosched.codegen.formula import Extent, evaluate
 from autosched.tir.extern import Extern
+from autosched.tir.nodes import PrimFunc, outputs_of
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,15 @@ class Param:
     """An `Extent` a dimension: Python ints where constant."""
     dtype: str
     written: bool
+
+
+def params_of(func: PrimFunc) -> tuple[Param, ...]:
+    """The arguments of a kernel made from `func`, whose shapes are numbers."""
+    written = {id(b) for b in outputs_of(func)}
+    return tuple(
+        Param(b.name, tuple(int(n) for n in b.shape), b.dtype, id(b) in written)
+        for b in func.params
+    )
 
 
 @dataclass(frozen=True)

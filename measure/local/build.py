@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from autosched.checks import listed, shown
-from autosched.codegen.artifact import Artifact, KernelInfo, Param
+from autosched.codegen.artifact import Artifact, KernelInfo, Param, params_of
 from autosched.codegen.build import build_artifact
 from autosched.codegen.cuda import compile_cuda
 from autosched.codegen.gpu.generate import GPUArtifact, generate
@@ -34,7 +34,7 @@ from autosched.schedule import Trace
 from autosched.target import Target
 from autosched.tir.admit import admitted
 from autosched.tir.canonical import program_hash
-from autosched.tir.nodes import PrimFunc, outputs_of
+from autosched.tir.nodes import PrimFunc
 from measure.machine.kernel import poison_stack
 from measure.machine.protocol import GPU, Code
 from measure.process import process_state
@@ -221,15 +221,6 @@ def as_artifact(made: Any, func: PrimFunc, target: Target, build_func: str) -> C
             return Artifact(code, KernelInfo(entry, params_of(func), parallel=True), str(target))
     expected = "a GPUArtifact" if target.is_gpu else "an Artifact or (object bytes, entry name)"
     raise BuildError(f"{build_func} returned {type(made).__name__}; expected {expected}")
-
-
-def params_of(func: PrimFunc) -> tuple[Param, ...]:
-    """The arguments of a kernel made from `func`."""
-    written = {id(b) for b in outputs_of(func)}
-    return tuple(
-        Param(b.name, tuple(int(n) for n in b.shape), b.dtype, id(b) in written)
-        for b in func.params
-    )
 
 
 def _check_params(artifact: Code, func: PrimFunc) -> None:

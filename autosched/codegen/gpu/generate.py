@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.artifact import KernelInfo, Param, params_of
 from autosched.codegen.c_source import c_source
 from autosched.codegen.gpu.kernel import Kernel, Limits
 from autosched.codegen.gpu.lower import Program, kernels_of
 from autosched.lowering.lower import lower
 from autosched.target import Target
 from autosched.target.gpu import WARP, limits_of
-from autosched.tir.nodes import Buffer, PrimFunc, outputs_of
+from autosched.tir.nodes import Buffer, PrimFunc
 from autosched.tir.opaque import refuse_opaque
 
 
@@ -50,13 +50,10 @@ class GPUArtifact:
 def generate(func: PrimFunc, target: Target) -> GPUArtifact:
     """Source and launches of a scheduled function. Raises CodegenError."""
     program, source = _printed(func, limits_of(target), target.kind)
-    written = {id(b) for b in outputs_of(func)}
-    params = tuple(
-        Param(b.name, tuple(map(int, b.shape)), b.dtype, id(b) in written) for b in func.params
-    )
     spaces = tuple((_count(b), b.dtype) for b in program.workspaces)
     launches = tuple(_launch(program, k) for k in program.kernels)
-    return GPUArtifact(source, KernelInfo(func.name, params), launches, spaces, str(target))
+    info = KernelInfo(func.name, params_of(func))
+    return GPUArtifact(source, info, launches, spaces, str(target))
 
 
 def source_in(func: PrimFunc, target: Target, language: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autosched.codegen.artifact import KernelInfo, Param
+from autosched.codegen.artifact import KernelInfo, params_of
 from autosched.codegen.llvm.generate import Generated, generate
 from autosched.codegen.llvm.routine import STATUS, generate_routine
 from autosched.errors import BuildError, CodegenError
@@ -17,7 +17,7 @@ from autosched.lowering.lower import lower
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
-from autosched.tir.nodes import Block, Buffer, PrimFunc, allocated, outputs_of
+from autosched.tir.nodes import Block, Buffer, PrimFunc, allocated
 from autosched.tir.opaque import opaque_blocks, opaque_of, pieces, shared_buffers, starts_as_zero
 
 ALIGNMENT = 64
@@ -120,14 +120,9 @@ class _Driver:
         ]
 
     def _info(self, made: list[Generated]) -> KernelInfo:
-        written = {id(b) for b in outputs_of(self.func)}
-        params = tuple(
-            Param(b.name, tuple(int(n) for n in b.shape), b.dtype, id(b) in written)
-            for b in self.func.params
-        )
         return KernelInfo(
             self.entry,
-            params,
+            params_of(self.func),
             self.high + max(int(g.info.workspace_bytes) for g in made),
             max(int(g.info.thread_bytes) for g in made),
             any(g.info.parallel for g in made),
