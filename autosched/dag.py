@@ -297,9 +297,9 @@ class ComputeDAG:
         reduces = block.reducer is not None
         output = any(a.buffer is b for a in block.writes for b in self.outputs)
         branch = any(
-            isinstance(e, Call) and e.op in ("select", "if_then_else") for e in _calls(block)
+            isinstance(e, Call) and e.op in ("select", "if_then_else") for e in calls(block)
         )
-        expensive = any(e.op in EXPENSIVE for e in _calls(block))
+        expensive = any(e.op in EXPENSIVE for e in calls(block))
         injective = not reduces and all(r.injective for r in reads)
         written_once = all(len(self.writers(a.buffer)) == 1 for a in block.writes)
         inlineable = not reduces and not output and written_once
@@ -358,7 +358,8 @@ def _axis_of(index: Affine | Expr) -> Var | int | None:
     return (index + -index.const).single_var()
 
 
-def _calls(block: Block) -> Iterator[Call]:
+def calls(block: Block) -> Iterator[Call]:
+    """Every operation of a block, those of its reducer included."""
     combine = block.reducer.combine if block.reducer is not None else ()
     for root in (*block.body, *combine):
         for e in walk(root):

@@ -18,7 +18,7 @@ from autosched.schedule import LoopRV, Schedule, Trace
 from autosched.target import Target
 from autosched.tir.affine import Affine
 from autosched.tir.dtypes import itemsize
-from autosched.tir.nodes import For, PrimFunc, Site, sites
+from autosched.tir.nodes import For, PrimFunc, Site, sites, strides
 
 LINE = 64
 SCALAR_WORK = 1 << 27
@@ -85,12 +85,9 @@ def _cost(site: Site, loop: For) -> int:
     total = 0
     for weight, accesses in ((1, site.block.reads), (2, site.block.writes)):
         for access in accesses:
-            stride, step = 1, 0
-            for index, extent in zip(
-                reversed(access.indices), reversed(access.buffer.shape), strict=True
-            ):
+            step = 0
+            for index, stride in zip(access.indices, strides(access.buffer.shape), strict=True):
                 if isinstance(index, Affine):
-                    step += abs(int(index.substitute(values).coefficient(loop.var))) * stride
-                stride *= int(extent)
+                    step += abs(int(index.substitute(values).coefficient(loop.var))) * int(stride)
             total += weight * min(LINE, step * itemsize(access.buffer.dtype))
     return total

@@ -21,12 +21,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.codegen.artifact import Param
+from autosched.dag import calls
 from autosched.errors import VerifyError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine
@@ -36,9 +35,8 @@ from autosched.tir.sample import Beyond, Sample
 from autosched.tir.scatter import scatters
 from autosched.tir.whole import reference
 from measure.verify.tolerance import Tolerance
-from measure.verify.verification import Expected, root_mean_square
+from measure.verify.verification import Array, Expected, root_mean_square
 
-Array = npt.NDArray[Any]
 ALLOWED = 5_000_000
 """Work for the sample of a job, in operations on one point: below 0.1 s."""
 MOST = 64
@@ -113,12 +111,7 @@ def _jumps(func: PrimFunc) -> bool:
             e.op in _JUMPS or (e.op == "cast" and not dtypes.is_float(e.dtype))
         )
 
-    roots = [
-        e
-        for s in sites(func)
-        for e in (*s.block.body, *(s.block.reducer.combine if s.block.reducer else ()))
-    ]
-    return any(isinstance(e, Call) and jumps(e) for root in roots for e in walk(root))
+    return any(jumps(e) for s in sites(func) for e in calls(s.block))
 
 
 def _whole(func: PrimFunc, arrays: Sequence[Array], tolerance: Tolerance) -> Examined:

@@ -20,12 +20,13 @@ different orders round differently: those may be a step apart beside the toleran
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
 
+from autosched.dag import calls
 from autosched.tir import dtypes
 from autosched.tir.expr import Call, Expr, Slot, walk
 from autosched.tir.nodes import Block, Buffer, PrimFunc, sites
@@ -71,7 +72,7 @@ def tolerance_of(func: PrimFunc) -> Tolerance:
     for site in sites(func):
         block, more = site.block, _terms(site.block)
         all_terms += more
-        for e in _calls(block):
+        for e in calls(block):
             is_math = OPS[e.op].cost == "math"
             transcendental |= is_math
             source = e.args[0].dtype if e.args else e.dtype
@@ -104,12 +105,6 @@ def _cuts(block: Block, cut: Collection[Buffer]) -> bool:
         else isinstance(e, Slot) and block.reads[e.index].buffer in cut
         for e in nodes
     )
-
-
-def _calls(block: Block) -> Iterator[Call]:
-    combine = block.reducer.combine if block.reducer is not None else ()
-    for root in (*block.body, *combine):
-        yield from (e for e in walk(root) if isinstance(e, Call))
 
 
 def _terms(block: Block) -> int:
