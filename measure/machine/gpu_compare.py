@@ -9,26 +9,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.gpu.generate import GPUArtifact, Launch
-from autosched.runtime.queue import Memory, Queue
+from autosched.runtime.queue import Array, Memory, Queue
 from measure.machine.gpu_dialect import words
 
-Array = npt.NDArray[Any]
 THREADS = 256
 BLOCKS = 8
 """Of a multiprocessor."""
 _SOURCE = """\
-{kernel} same({memory}const unsigned int *a, {memory}const unsigned int *b,
+{kernel}same({memory}const unsigned int *a, {memory}const unsigned int *b,
     {memory}const {long} *count, {memory}unsigned int *wrong) {{
   unsigned int found = 0;
   for ({long} i = ({long}){block} * {threads} + {thread}; i < *count; i += {all})
     found |= a[i] != b[i];
   if (found) *wrong = 1;
 }}
-{kernel} near({memory}const float *a, {memory}const float *b, {memory}const {long} *count,
+{kernel}near({memory}const float *a, {memory}const float *b, {memory}const {long} *count,
     {memory}unsigned int *wrong, {memory}const float *bounds) {{
   const float share = bounds[0], usual = bounds[1];
   unsigned int found = 0;
@@ -36,7 +34,7 @@ _SOURCE = """\
     const float value = a[i], expected = b[i];
     const unsigned int bits = {bits}(expected), exponent = bits & 0x7f800000u;
     if (exponent != 0x7f800000u)
-      found |= !(fabs(value - expected) <= share * fabs(expected) + share * usual);
+      found |= !({abs}(value - expected) <= share * {abs}(expected) + share * usual);
     else if (bits & 0x7fffffu)
       found |= ({bits}(value) & 0x7fffffffu) <= 0x7f800000u;
     else
@@ -49,8 +47,7 @@ _SOURCE = """\
 
 def compare_source(kind: str, blocks: int) -> str:
     """Text of the two kernels, in the language `kind`."""
-    text = _SOURCE.format(**words(kind, THREADS), threads=THREADS, all=blocks * THREADS)
-    return text.replace("fabs(", "fabsf(") if kind == "cuda" else text
+    return _SOURCE.format(**words(kind, THREADS), threads=THREADS, all=blocks * THREADS)
 
 
 class Comparison:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from autosched.codegen.cuda import CUDA
+from autosched.codegen.opencl import OPENCL
+
 
 def words(kind: str, threads: int) -> dict[str, str]:
     """Fields of a kernel's text in the language `kind`, "cuda" or "opencl", for blocks of so many
     threads."""
-    if kind == "cuda":
-        return {
-            "kernel": f'extern "C" __global__ void __launch_bounds__({threads})',
-            "memory": "",
-            "shared": "__shared__",
-            "barrier": "__syncthreads();",
-            "long": "long long",
-            "bits": "__float_as_uint",
-            "block": "blockIdx.x",
-            "thread": "threadIdx.x",
-        }
+    dialect = CUDA if kind == "cuda" else OPENCL
+    to_bits, from_bits = dialect.bits
     return {
-        "kernel": f"__kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void",
-        "memory": "__global ",
-        "shared": "__local",
-        "barrier": "barrier(CLK_LOCAL_MEM_FENCE);",
-        "long": "long",
-        "bits": "as_uint",
-        "block": "get_group_id(0)",
-        "thread": "get_local_id(0)",
+        "kernel": dialect.head("", threads, (threads, 1, 1)),
+        "memory": "" if kind == "cuda" else "__global ",
+        "shared": dialect.shared,
+        "barrier": dialect.barrier(frozenset({"shared"})),
+        "long": dialect.values["int64"],
+        "bits": to_bits,
+        "nan": f"{from_bits}(~0u)",
+        "fma": dialect.math("fma", "float32"),
+        "abs": dialect.math("abs", "float32"),
+        "block": dialect.indices["blockIdx.x"],
+        "thread": dialect.indices["threadIdx.x"],
     }

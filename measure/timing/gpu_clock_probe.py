@@ -17,19 +17,19 @@ ITERATIONS = {"cuda": 5000, "opencl": 500}
 MOST_SHARED = 48 << 10
 
 _SOURCE = """\
-{kernel} clock_probe({memory}float *out) {{
+{kernel}clock_probe({memory}float *out) {{
   float a = 1.0f, b = 1.0625f, c = 1.125f, d = 1.1875f;
   for (int i = 0; i < {iterations}; ++i) {{
-    a = fma(a, 0.5f, 0.5f);
-    b = fma(b, 0.5f, 0.5f);
-    c = fma(c, 0.5f, 0.5f);
-    d = fma(d, 0.5f, 0.5f);
+    a = {fma}(a, 0.5f, 0.5f);
+    b = {fma}(b, 0.5f, 0.5f);
+    c = {fma}(c, 0.5f, 0.5f);
+    d = {fma}(d, 0.5f, 0.5f);
   }}
   out[{block} * {threads} + {thread}] = a + b + c + d;
 }}
-{kernel} poison({memory}float *out) {{
+{kernel}poison({memory}float *out) {{
   {shared} float all[{count}];
-  for (int i = {thread}; i < {count}; i += {threads}) all[i] = NAN_VALUE;
+  for (int i = {thread}; i < {count}; i += {threads}) all[i] = {nan};
   {barrier}
   int last = {count} - 1 - {thread};
   out[{block} * {threads} + {thread}] = all[last] != all[last] ? ((size_t)all >> 4) % 16777216 : 0;
@@ -39,14 +39,12 @@ _SOURCE = """\
 
 def probe_source(kind: str, shared_bytes: int) -> str:
     """Text of the two kernels."""
-    text = _SOURCE.format(
+    return _SOURCE.format(
         **words(kind, THREADS),
         iterations=ITERATIONS[kind],
         threads=THREADS,
         count=min(shared_bytes, MOST_SHARED) // 4,
     )
-    nan = "__int_as_float(-1)" if kind == "cuda" else "as_float(-1)"
-    return text.replace("fma(", "fmaf(" if kind == "cuda" else "fma(").replace("NAN_VALUE", nan)
 
 
 def gpu_clock_probe(target: Target, kind: str, info: QueueInfo) -> GPUArtifact:
