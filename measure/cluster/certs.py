@@ -77,10 +77,7 @@ def check_certificate(path: Path, authority: Path) -> None:
     authorities = _read(authority)
     _check_time(path, found)
     links, issued = [*between], found
-    while True:
-        above = [ca for ca in authorities if _issued(issued, ca)]
-        if above:
-            break
+    while not (above := [ca for ca in authorities if _issued(issued, ca)]):
         following = next((link for link in links if _issued(issued, link)), None)
         if following is None:
             raise MeasureError(

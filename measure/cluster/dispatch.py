@@ -150,12 +150,11 @@ class Dispatcher:
         call, mine, name = self._call, flight.items, flight.name
         counted = 0
         for item, value in found:
-            if item not in mine or item not in call.open:
-                mine.discard(item)
-                continue
-            mine.remove(item)
-            counted += 1
-            self._decide(item, Answer(value, name, call.attempts.get(item, 0)))
+            first = item in mine and item in call.open
+            mine.discard(item)
+            if first:
+                counted += 1
+                self._decide(item, Answer(value, name, call.attempts[item]))
         self.counters.answers += counted
         self.registry[name].trials += counted if call.alike else 0
         self.counters.dropped += len(found) - counted
@@ -305,14 +304,12 @@ class Dispatcher:
         queue = call.again if self._drop_decided(call.again) else call.fresh
         if not self._drop_decided(queue):
             return ()
-        tries = call.attempts.get(queue[0], 0)
+        tries = call.attempts[queue[0]]
         size = min(most, self._size(name, len(call.again) + len(call.fresh)))
         if tries:
             size = 1 if tries >= RETRIES else max(1, size // 4)
         items: list[int] = []
-        while self._drop_decided(queue) and len(items) < size:
-            if call.attempts.get(queue[0], 0) != tries:
-                break
+        while self._drop_decided(queue) and len(items) < size and call.attempts[queue[0]] == tries:
             items.append(queue.popleft())
         return tuple(items)
 
@@ -337,7 +334,7 @@ class Dispatcher:
         self._batches += 1
         self.counters.batches += not check
         call = self._call
-        self.counters.repeats += sum(1 for i in items if call.attempts.get(i, 0))
+        self.counters.repeats += sum(1 for i in items if call.attempts[i])
         flight = self._flights[self._batches] = Flight(
             self._batches, name, call.number, set(items), now, now, check, size=len(items)
         )
@@ -423,7 +420,7 @@ class Dispatcher:
         if not blame:
             call.again.append(item)
             return
-        call.attempts[item] = call.attempts.get(item, 0) + 1
+        call.attempts[item] += 1
         if call.attempts[item] > RETRIES:
             self._decide(item, Lost(why, call.attempts[item]))
         else:

@@ -54,7 +54,7 @@ class Call:
     fresh: deque[int]
     alike: bool = True
     again: deque[int] = field(default_factory=deque)
-    attempts: dict[int, int] = field(default_factory=dict)
+    attempts: Counter[int] = field(default_factory=Counter)
     spared: Counter[int] = field(default_factory=Counter)
 
 

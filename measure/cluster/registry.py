@@ -134,7 +134,8 @@ class Registry:
         """Whether devices have joined that are not checked yet."""
         return bool(self._by_state[State.JOINING] or self._by_state[State.CHECKING])
 
-    def _move(self, device: DeviceStatus, state: State) -> None:
+    def _move(self, device: DeviceStatus, state: State, why: str | None = None) -> None:
+        device.why = device.why if why is None else why
         if device.state is not state:
             del self._by_state[device.state][device.name]
             self._by_state[state][device.name] = None
@@ -167,8 +168,8 @@ class Registry:
             self._by_state[State.JOINING][name] = None
         device.label, device.address, device.last_seen = found.label, found.address, heard
         if self.label is not None and found.label != self.label:
-            self._move(device, State.FOREIGN)
-            device.why = f"labelled {found.label!r}; this pool is for {self.label!r}"
+            why = f"labelled {found.label!r}; this pool is for {self.label!r}"
+            self._move(device, State.FOREIGN, why)
         elif device.rest_until > heard:
             self._move(device, State.QUARANTINED)
         else:
@@ -176,9 +177,7 @@ class Registry:
 
     def gone(self, name: str, why: str) -> None:
         """The worker is not there any more."""
-        device = self._all[name]
-        self._move(device, State.GONE)
-        device.why = why
+        self._move(self._all[name], State.GONE, why)
 
     def drain(self, names: Collection[str]) -> None:
         """Have these devices, and no others, take no more work; what is busy goes on until it is
@@ -208,8 +207,8 @@ class Registry:
         elif self.fingerprint is not None and fingerprint != self.fingerprint:
             state = State.FOREIGN
             why = f"fingerprint {fingerprint}; this pool measures on {self.fingerprint}"
-        self._move(device, state)
-        device.why, device.last_seen = why, now
+        self._move(device, state, why)
+        device.last_seen = now
         device.fingerprint, device.device = fingerprint, hello.device
         device.target, device.canary_seconds = hello.target, hello.canary_seconds
 
@@ -232,8 +231,8 @@ class Registry:
     def foreign(self, name: str, why: str, now: float) -> None:
         """The device's worker cannot be used by this pool."""
         device = self._all[name]
-        device.why, device.last_seen = why, now
-        self._move(device, State.FOREIGN)
+        device.last_seen = now
+        self._move(device, State.FOREIGN, why)
 
     @property
     def hopeless(self) -> bool:

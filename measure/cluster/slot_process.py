@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -66,13 +67,8 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
     """One connection to the scheduler, from start to end. Raises OSError and the like."""
     tls_dir = None if options.tls_dir is None else Path(options.tls_dir)
     scheduler = check_address(options.scheduler, tls_dir)
-
-    class Reached:
-        """Holds the service, which a worker that ends would close if it were the extension."""
-
-        def __init__(self, _: Worker) -> None:
-            self.service = service
-
+    # A worker that ends would close the service if it were the extension itself.
+    extensions: dict[str, Any] = {EXTENSION: lambda _: SimpleNamespace(service=service)}
     worker = Worker(
         scheduler,
         name=options.name,
@@ -81,7 +77,7 @@ async def _connected(options: SlotOptions, service: Service, folder: str) -> Non
         memory_limit=0,
         local_directory=folder,
         security=security(tls_dir, "worker"),
-        extensions={EXTENSION: Reached},
+        extensions=extensions,
         dashboard_address=NO_DASHBOARD,
         host=listening_host(scheduler, options.host),
         death_timeout=CONNECT_SECONDS,

@@ -74,18 +74,12 @@ def _text(limit: int) -> Check:
 
 def _is_hash(value: Any) -> bool:
     """Whether it is text that any database stores."""
-    return (
-        isinstance(value, str)
-        and len(value) <= LONGEST_HASH
-        and value.isascii()
-        and value.isprintable()
-    )
+    return _text(LONGEST_HASH)(value) and value.isascii() and value.isprintable()
 
 
 def is_seconds(value: Any) -> bool:
     """Whether it is a number from 0 to LONGEST_SECONDS."""
-    kind = type(value)
-    return (kind is float or kind is int) and 0 <= value <= LONGEST_SECONDS
+    return type(value) in _NUMBERS and 0 <= value <= LONGEST_SECONDS
 
 
 def is_count(value: Any) -> bool:
