@@ -35,26 +35,25 @@ SILENCE_SECONDS = 15.0
 CONNECT_SECONDS = 5.0
 TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
+WAIT_SECONDS = 300.0
+"""For which a lost scheduler is looked for."""
 
 
 class DaskTransport:
     """See `measure.cluster.transport.Transport`.
 
-    Connects at once. `wait_seconds`: seconds for which a lost scheduler is looked for. Raises
-    MeasureError if it cannot be reached, or does not accept our certificate.
+    Connects at once. Raises MeasureError if it cannot be reached, or does not accept our
+    certificate.
     """
 
-    def __init__(
-        self, address: str, tls_dir: Path | None = None, wait_seconds: float = 300.0
-    ) -> None:
+    def __init__(self, address: str, tls_dir: Path | None = None) -> None:
         self.address = check_address(address, tls_dir)
         self._security = security(tls_dir, "client")
-        self._wait_seconds = wait_seconds
-        self._inbox: queue.Queue[tuple[int, Event]] = queue.Queue()
+        self._inbox: queue.Queue[Event] = queue.Queue()
+        """Of the client at hand: those before it have theirs, which nobody reads any more."""
         self._listing: Listing | None = None
         self._futures: dict[int, Future[None]] = {}
         self._client: Client | None = None
-        self._era = 0
         self._lost_at = 0.0
         self._watch: concurrent.futures.Future[None] | None = None
         self.topic = f"autosched-{uuid.uuid4().hex}"
@@ -71,12 +70,11 @@ class DaskTransport:
         """See `Transport.send`."""
         if self._client is None:
             return  # the dispatcher is told that nobody can be reached
-        era = self._era
         future = self._client.submit(
             run_batch,
             self.topic,
             {**request, "batch": batch, "key": f"{self.topic}/{batch}"},
-            key=f"{self.topic}-{era}-{batch}",
+            key=f"{self.topic}-{batch}",
             workers=[address],
             allow_other_workers=False,
             resources={label: 1},
@@ -84,7 +82,7 @@ class DaskTransport:
             retries=0,
         )
         self._futures[batch] = future
-        future.add_done_callback(lambda f: self._over(era, batch, f))
+        future.add_done_callback(partial(self._over, self._inbox, batch))
 
     def stop(self, batch: int, address: str, forget: bool) -> None:
         """See `Transport.stop`."""
@@ -113,7 +111,7 @@ class DaskTransport:
     def close(self) -> None:
         """See `Transport.close`."""
         client, self._client = self._client, None
-        self._era += 1
+        self._inbox = queue.Queue()
         self._futures.clear()
         if client is None:
             return
@@ -122,22 +120,19 @@ class DaskTransport:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             client.close(timeout=2)
 
-    def _over(self, era: int, batch: int, future: Future[None]) -> None:
+    def _over(self, inbox: queue.Queue[Event], batch: int, future: Future[None]) -> None:
         """A task is over. In a thread of Dask's."""
         if future.status != "cancelled":
-            self._inbox.put((era, Ended(batch, _error(future))))
+            inbox.put(Ended(batch, _error(future)))
         elif batch in self._futures:
             # Dask's client found the scheduler gone, and forgets its tasks. It connects again by
             # itself, to a scheduler that knows nothing of our topic.
-            self._lost(era, "the connection was lost")
+            inbox.put(self._lost("the connection was lost"))
 
-    def _lost(self, era: int, why: str) -> None:
-        self._inbox.put((era, Disconnected(f"the scheduler at {self.address}: {why}")))
+    def _lost(self, why: str) -> Disconnected:
+        return Disconnected(f"the scheduler at {self.address}: {why}")
 
-    def _take(self, found: tuple[int, Event], out: list[Event]) -> None:
-        era, event = found
-        if era != self._era:
-            return
+    def _take(self, event: Event, out: list[Event]) -> None:
         out.append(event)
         if isinstance(event, Ended):
             self._futures.pop(event.batch, None)
@@ -148,8 +143,7 @@ class DaskTransport:
     def _connect(self) -> None:
         """A new client, and its watch. Raises OSError and the like."""
         quiet()
-        self._era += 1
-        era = self._era
+        inbox = self._inbox
         with dask.config.set(SETTINGS):
             client = Client(
                 self.address,
@@ -159,10 +153,10 @@ class DaskTransport:
                 name="autosched",
             )
         self._client = client
-        client.subscribe_topic(self.topic, lambda event: self._inbox.put((era, Message(event[1]))))
-        self._watch = _on_loop(client, self._look(client, era))
+        client.subscribe_topic(self.topic, lambda event: inbox.put(Message(event[1])))
+        self._watch = _on_loop(client, self._look(client, inbox))
 
-    async def _look(self, client: Client, era: int) -> None:
+    async def _look(self, client: Client, inbox: queue.Queue[Event]) -> None:
         """Ask the scheduler who is there, until it does not answer or is another one."""
         known = None
         while True:
@@ -171,10 +165,10 @@ class DaskTransport:
                 name, rows = await asyncio.wait_for(call, SILENCE_SECONDS)
             except Exception as e:
                 # Whatever went wrong: a scheduler that does not say who is there is lost.
-                self._lost(era, f"it does not answer: {type(e).__name__}: {e}")
+                inbox.put(self._lost(f"it does not answer: {type(e).__name__}: {e}"))
                 return
             if known not in (None, name):
-                self._lost(era, "it was started again")
+                inbox.put(self._lost("it was started again"))
                 return
             known = name
             self._listing = Listing(
@@ -188,10 +182,10 @@ class DaskTransport:
             self._connect()
         except (OSError, RuntimeError, ValueError) as e:
             self.close()
-            if time.monotonic() - self._lost_at > self._wait_seconds:
+            if time.monotonic() - self._lost_at > WAIT_SECONDS:
                 raise MeasureError(
                     f"the scheduler at {self.address} did not come back within "
-                    f"{self._wait_seconds:.0f} s: {explained(e)}"
+                    f"{WAIT_SECONDS:.0f} s: {explained(e)}"
                 ) from e
             time.sleep(min(seconds, PAUSE_SECONDS))  # the scheduler may come back
 
