@@ -98,7 +98,10 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         os.ftruncate(job.fd, job.spec.size)
         for offset, param in zip(job.spec.offsets, params, strict=True):
             if param.name in given:
-                _write(job.fd, given[param.name].tobytes(), offset)
+                # Not mapped: a mapping would keep the file from being sealed.
+                with open(job.fd, "wb", closefd=False) as file:
+                    file.seek(offset)
+                    file.write(given[param.name].tobytes())
         _make_reference(job, slot, maker)
         examined = slot.examine(job)
         if examined.fault:
@@ -121,14 +124,6 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
     except BaseException:
         job.close()
         raise
-
-
-def _write(fd: int, data: bytes, offset: int) -> None:
-    """All of `data` at an offset. Nothing is mapped here: a mapping would keep the file from being
-    sealed."""
-    while data:
-        done = os.pwrite(fd, data, offset)
-        data, offset = data[done:], offset + done
 
 
 def _make_reference(job: Job, slot: Slot, artifact: Artifact) -> None:

@@ -221,7 +221,6 @@ class Slot:
             fresh = self._is_fresh
             request = Run(job.spec, reply.artifact, self.plan, self.probes(), best_seconds)
             outcome, waited = self._call(job, request, limit)
-            self._used_start = self.child.starts
             result = replace(result, queue_seconds=result.queue_seconds + waited, retries=lost)
             if outcome.value is not None and outcome.value.status is Status.OK:
                 break
@@ -259,7 +258,6 @@ class Slot:
             fresh = self._is_fresh
             request = Sample(job.spec, artifact, seconds, self.plan, self.probes(), place)
             outcome, _ = self._call(job, request, self.options.timeout)
-            self._used_start = self.child.starts
             wall = result.run_wall_seconds + outcome.wall_seconds
             result = replace(result, timing=None, run_wall_seconds=wall)
             if outcome.value is not None and outcome.value.timing is not None:
@@ -303,6 +301,7 @@ class Slot:
             if unready is not None:
                 return unready, waited
             outcome = self.child.call(request, seconds, (job.fd,))
+            self._used_start = self.child.starts
             if isinstance(outcome.value, MeasureResult):
                 self.clock.move(outcome.value.verify_seconds, "verifying")
         return outcome, waited

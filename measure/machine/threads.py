@@ -47,11 +47,7 @@ class Threads:
                 self._counts[name] = os.open(_TASKS / name / "schedstat", os.O_RDONLY)
             except FileNotFoundError:  # the thread has ended, or the kernel does not count
                 continue
-        if new and self._pin:
-            self._bind()
-
-    def _bind(self) -> None:
-        if len(self._counts) < len(self._cores):
+        if not new or not self._pin or len(self._counts) < len(self._cores):
             return
         # A new thread is born where its maker is bound.
         for core, name in zip(self._cores, sorted(self._counts, key=int), strict=False):

@@ -206,7 +206,9 @@ class Child:
             if len(self._buffer) >= size + length:
                 return self._finish(bytes(self._buffer[size : size + length]))
         if died or closed:
-            return self._end("crash", "" if died or self._dies_soon() else "closed its connection")
+            # A dying process closes its descriptors first: give it the time to be seen dead.
+            dead = died or wait([self._pidfd], DYING_SECONDS)
+            return self._end("crash", "" if dead else "closed its connection")
         late = (now := time.monotonic()) - self._deadline
         if late > LATE_SECONDS and self._pauses < MOST_PAUSES:
             self._pauses += 1
@@ -250,10 +252,6 @@ class Child:
         if kind in ("value", "last"):
             return Outcome("value", value, wall_seconds=wall)
         return Outcome("error" if kind == "error" else "memory", text=value, wall_seconds=wall)
-
-    def _dies_soon(self) -> bool:
-        """A dying process closes its descriptors first: give it the time to be seen dead."""
-        return bool(wait([self._pidfd], DYING_SECONDS))
 
     def _is_stopped(self) -> bool:
         try:
@@ -303,12 +301,8 @@ def wait_any(children: Sequence[Child]) -> list[tuple[Child, Outcome[Any]]]:
             if not busy:
                 raise MeasureError("none of the children is at work")
             ready = _poll(busy)
-            done = []
-            for child in busy:
-                outcome = child._advance(*ready[id(child)])
-                if outcome is not None:
-                    done.append((child, outcome))
-            if done:
+            found = [(c, c._advance(*ready[id(c)])) for c in busy]
+            if done := [(child, outcome) for child, outcome in found if outcome is not None]:
                 return done
     except BaseException:
         for child in children:

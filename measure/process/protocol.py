@@ -115,10 +115,7 @@ def send_request(
 def serve(sock: socket.socket) -> None:
     """In the child: answer requests until the other side closes."""
     sock.sendall(READY)
-    while True:
-        request = _receive(sock)
-        if request is None:
-            return
+    while (request := _receive(sock)) is not None:
         sock.sendall(_answer(*request))
 
 

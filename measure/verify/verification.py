@@ -115,20 +115,17 @@ class Expected:
         if self.rtol:
             self.rms = root_mean_square(reference)
         if self.is_float:
-            self._bounds(reference)
+            self._finite = bool(np.isfinite(reference).all())
+            self._poison = np.asarray(np.nan)
+            # NaN where a number is expected and the reverse: an element never written shows.
+            if not self._finite and np.isnan(reference).any():
+                self._poison = np.where(np.isnan(reference), 0, np.nan).astype(reference.dtype)
         elif param.dtype == "bool":
             self._poison = np.logical_not(reference)
         else:  # the end of the type that is farther off, further than a tolerance goes
             info = np.iinfo(reference.dtype)
             upper = reference >= (int(info.min) + int(info.max) + 1) // 2
             self._poison = np.where(upper, info.min, info.max).astype(reference.dtype)
-
-    def _bounds(self, reference: Array) -> None:
-        self._finite = bool(np.isfinite(reference).all())
-        self._poison = np.asarray(np.nan)
-        # NaN where a number is expected, and a number where NaN is: an element never written shows.
-        if not self._finite and np.isnan(reference).any():
-            self._poison = np.where(np.isnan(reference), 0, np.nan).astype(reference.dtype)
 
     @cached_property
     def _limits(self) -> tuple[Array, Array]:
@@ -285,18 +282,15 @@ class Buffers:
 
     def check(self, workspace: Checked) -> tuple[Status, str]:
         """Whether a run left everything as it should be."""
-        status, text = self._check(workspace)
-        self._dirty |= status is not Status.OK
-        return status, text
-
-    def _check(self, workspace: Checked) -> tuple[Status, str]:
         broken = [text for m in (*self.memory, workspace) if (text := m.broken())]
         if broken:
+            self._dirty = True
             return Status.OUT_OF_BOUNDS, "\n".join(broken)
         wrong = [text for n in self.expected if (text := self.mismatch(n))]
         for n, param in enumerate(self.params):
             if not param.written and not self.unchanged(n):
                 wrong.append(f"input {param.name} was changed")
+        self._dirty |= bool(wrong)
         return (Status.WRONG_RESULT, "\n".join(wrong)) if wrong else (Status.OK, "")
 
 
