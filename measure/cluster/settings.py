@@ -111,10 +111,8 @@ def loopback_address(host: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine, by its loopback address."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(loopback_address(host)).is_loopback
     except ValueError:
         return False
 

@@ -43,10 +43,8 @@ class Threads:
             os.close(self._counts.pop(name))
         new = now - set(self._counts)
         for name in new:
-            try:
+            with contextlib.suppress(FileNotFoundError):  # it has ended, or they are not counted
                 self._counts[name] = os.open(_TASKS / name / "schedstat", os.O_RDONLY)
-            except FileNotFoundError:  # the thread has ended, or the kernel does not count
-                continue
         if not new or not self._pin or len(self._counts) < len(self._cores):
             return
         # A new thread is born where its maker is bound.

@@ -44,11 +44,9 @@ def limit_processes(more: int) -> None:
     uid = os.getuid()
     tasks = 0
     for entry in Path("/proc").iterdir():
-        try:
+        with contextlib.suppress(FileNotFoundError, PermissionError, ProcessLookupError):  # ended
             if entry.name.isdigit() and entry.stat().st_uid == uid:
                 tasks += len(os.listdir(entry / "task"))
-        except (FileNotFoundError, PermissionError, ProcessLookupError):  # it has ended
-            continue
     limit(resource.RLIMIT_NPROC, tasks + more)
 
 
