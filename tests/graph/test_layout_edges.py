@@ -11,6 +11,7 @@ from autosched.graph.ir import Binding, Body, Call, Function, Var
 from autosched.graph.joined import with_joined_axes
 from autosched.graph.lowering import lower
 from autosched.graph.types import TensorType
+from autosched.tir.form_parts import blocks
 from autosched.tir.interp import run as interpret
 
 COPY = "autosched_laid_out"
@@ -116,6 +117,38 @@ def test_elements_that_are_read_once_are_not_copied(rng, make):
     x = graph.var("x", (1, 16, 24, 24))
     f = graph.function([x], make(x, weight(rng, 8, 16, 3, 3)))
     assert copies(checked(f, rng.standard_normal((1, 16, 24, 24)).astype("f4"))) == 0
+
+
+def last_axes(model) -> list[str]:
+    """The last axis of what the convolution of each kernel stores."""
+    found = (b for k in model.kernels for b in blocks(k.func) if b.name == "conv")
+    return [b.writes[0].indices[-1].single_var().name for b in found]
+
+
+@pytest.mark.parametrize(("shape", "filters", "window", "stride", "along"), [
+    ((1, 1, 9, 128), 17, (3, 3), (1, 1), True),
+    ((2, 3, 9, 65), 17, (3, 5), (2, 1), True),
+    ((1, 2, 70), 33, (9,), (1,), True),
+    ((1, 1, 5, 6, 32), 20, (3, 3, 3), (1, 1, 1), True),
+    ((1, 3, 9, 21), 5, (3, 3), (1, 1), True),       # a vector of channels has empty lanes
+    ((1, 1, 9, 28), 17, (3, 3), (1, 1), False),     # one of a row has, too
+    ((1, 3, 9, 128), 17, (3, 3), (1, 2), False),    # a row is read with gaps
+    ((1, 8, 9, 128), 17, (3, 3), (1, 1), False),
+])  # fmt: skip
+def test_a_convolution_of_few_channels_runs_along_its_rows(
+    rng, shape, filters, window, stride, along
+):
+    """Nothing turns what it stores; but where others read it, it has its channels last."""
+    x = graph.var("x", shape)
+    pads = tuple(k // 2 for k in window) * 2
+    w = weight(rng, filters, shape[1], *window)
+    made = op.relu(op.conv(x, w, strides=stride, pads=pads))
+    data = rng.standard_normal(shape).astype("f4")
+    first = checked(graph.function([x], made), data)
+    assert last_axes(first) == (["vx"] if along else ["vc"])
+    again = op.conv(made, weight(rng, 16, filters, *window), pads=pads)
+    both = checked(graph.function([x], again), data)
+    assert last_axes(both)[0] == "vc"
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 17, 19), (1, 32, 15, 15), (1, 8, 7, 8, 8)])

@@ -3,8 +3,9 @@
 A value's layout is a permutation in its type: a kernel reads and writes its arguments as they lie.
 What the caller gives and gets keeps its layout. Where a convolution reads or makes it, a kernel of
 its own copies it, since the convolution would read or write one element a cache line. The same goes
-for interpolations, and pools of short rows whose windows overlap; other pools, normalisations and
-the like that nothing of this kind is connected with take their arguments as they lie.
+for interpolations, and pools of short rows whose windows overlap; other pools, convolutions of few
+channels by rows, normalisations and the like that nothing of this kind is connected with take their
+arguments as they lie.
 
 The result of a kernel lies as its operators leave it: channels last behind a convolution, rows last
 behind a product, and through a Transpose in the order that makes it a copy. Where they leave it
@@ -46,6 +47,10 @@ SMALL = 4096
 """Elements: so few stay in the first cache, where the order in which they are read is no matter."""
 SHORT_ROW = 24
 """Results of a row of a pool: fewer fill no two vectors, of which each window's rows are read."""
+LONG_ROW = 64
+"""Results of a row of a convolution: so many leave few lanes of their vectors empty."""
+LANES = 16
+"""Results in the longest vectors."""
 FEWEST_CHANNELS = 8
 """Of what a convolution reads, for it to be copied: fewer lie in a cache line as they stand."""
 
@@ -230,13 +235,16 @@ class _Layouts:
 
 def _gathers(f: Function) -> bool:
     """Whether one of its operators reads neighbours again and again, for which vectors run over the
-    channels best: a convolution, a pool of short rows whose windows overlap, an interpolation."""
-    return any(isinstance(b.value, Call) and _reads_again(b.value) for b in f.body.bindings)
+    channels best: most convolutions, a pool of short rows whose windows overlap, an
+    interpolation."""
+    return any(
+        isinstance(b.value, Call) and _reads_again(b.value, b.vars[0]) for b in f.body.bindings
+    )
 
 
-def _reads_again(call: Call) -> bool:
+def _reads_again(call: Call, result: Var) -> bool:
     if call.callee in CONVOLUTIONS:
-        return True
+        return not _runs_along_rows(call, result)
     attrs = dict(call.attrs)
     if call.callee == "Resize":
         again = attrs.get("mode", "nearest") != "nearest"
@@ -248,6 +256,20 @@ def _reads_again(call: Call) -> bool:
     else:
         return False
     return again and _channels(call.args[0]) >= FEWEST_CHANNELS
+
+
+def _runs_along_rows(call: Call, result: Var) -> bool:
+    """Whether vectors over a row of results are as good as vectors over filters: in a convolution
+    of few channels, whose rows are read one element after the other, by few filters or in rows
+    that leave few lanes empty. Then nothing turns what is stored with channels first."""
+    strides = dict(call.attrs).get("strides") or (1,)
+    if call.callee != "Conv" or strides[-1] != 1:
+        return False
+    if not 1 <= _channels(call.args[0]) < FEWEST_CHANNELS:
+        return False
+    filters, row = _channels(result), _shape(result)[-1]
+    whole = row >= 2 * LANES and row % LANES == 0
+    return whole or row >= LONG_ROW or filters < LANES <= row
 
 
 def _copies(f: Function) -> tuple[tuple[int, ...], bool]:
