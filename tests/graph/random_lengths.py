@@ -1,4 +1,4 @@
-"""Random ONNX models with an axis of open length n."""
+"""Random ONNX models with axes of open lengths n and m."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 Dim = int | tuple[str, int]
-"""A fixed size, or ("n", c): n + c."""
+"""A fixed size, or a sum of lengths and a number: ("n", c), ("m", c), ("nm", c)."""
 Dims = tuple[Dim, ...]
 
 N: Dim = ("n", 0)
-INPUTS: dict[str, Dims] = {"x": (2, N, 4), "y": (2, 3, N), "cache": (2, ("n", 1), 4), "ids": (N,)}
+M: Dim = ("m", 0)
+Inputs = dict[str, Dims]
+INPUTS: Inputs = {"x": (2, N, 4), "y": (2, 3, N), "cache": (2, ("n", 1), 4), "ids": (N,)}
+TWO: Inputs = {**INPUTS, "y": (M, 3, N), "cache": (2, M, 4), "both": (2, ("nm", 1), 4)}
+BATCH: Inputs = {"x": (M, N, 4), "y": (M, 3, N), "cache": (M, ("n", 1), 4), "ids": (N,)}
 
 
 @dataclass
@@ -23,11 +27,13 @@ class Model:
     """Nodes, constants and values by name, made of numbers."""
 
     numbers: list[int]
+    inputs: Inputs
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
-    values: list[tuple[str, Dims]] = field(
-        default_factory=lambda: [(k, d) for k, d in INPUTS.items() if k != "ids"]
-    )
+    values: list[tuple[str, Dims]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.values = [(k, d) for k, d in self.inputs.items() if k != "ids"]
 
     def pick(self, count: int) -> int:
         """A number below `count`."""
@@ -56,7 +62,7 @@ class Model:
             helper.make_tensor_value_info(
                 k, TensorProto.INT64 if k == "ids" else TensorProto.FLOAT, [_written(d) for d in v]
             )
-            for k, v in INPUTS.items()
+            for k, v in self.inputs.items()
         ]
         outs = [
             helper.make_tensor_value_info(n, TensorProto.FLOAT, [_written(d) for d in dims])
@@ -67,7 +73,19 @@ class Model:
 
 
 def _written(d: Dim) -> int | str:
-    return d if isinstance(d, int) else f"n + {d[1]}" if d[1] else "n"
+    if isinstance(d, int):
+        return d
+    return " + ".join([*d[0], *([str(d[1])] if d[1] else [])])
+
+
+def _least(d: Dim) -> int:
+    """A size at the least lengths, 3."""
+    return d if isinstance(d, int) else 3 * len(d[0]) + d[1]
+
+
+def grown_by(d: Dim, more: int) -> Dim:
+    """A size and a number."""
+    return d + more if isinstance(d, int) else (d[0], d[1] + more)
 
 
 Rule = Callable[[Model, str, Dims], "tuple[str, Dims] | None"]
@@ -167,21 +185,63 @@ def concat(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
         parts.append(m.floats(*fixed))
         more *= 2
     d = dims[axis]
-    grown: Dim = d + more if isinstance(d, int) else ("n", d[1] + more)
     name = m.node("Concat", parts, axis=axis)
-    return name, (*dims[:axis], grown, *dims[axis + 1 :])
+    return name, (*dims[:axis], grown_by(d, more), *dims[axis + 1 :])
+
+
+def joined(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """Two values one after the other, along an axis in which their sizes may differ."""
+    axis = m.pick(len(dims))
+    found = []
+    for name, other in m.values:
+        same = len(other) == len(dims) and all(
+            x == y for n, (x, y) in enumerate(zip(dims, other, strict=True)) if n != axis
+        )
+        if same and {str(dims[axis])[2:3], str(other[axis])[2:3]} == {"n", "m"}:
+            found.append((name, other))
+    if not found:
+        return None
+    b, other = found[m.pick(len(found))]
+    x, y = dims[axis], other[axis]
+    assert not isinstance(x, int)
+    assert not isinstance(y, int)
+    if len(x[0] + y[0]) > 2:
+        return None
+    size: Dim = ("nm", x[1] + y[1])
+    return m.node("Concat", [a, b], axis=axis), (*dims[:axis], size, *dims[axis + 1 :])
+
+
+def places(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+    """Numbers from one size to the sum of it and that of the last axis, which are added."""
+    sizes = [
+        m.node("Gather", [m.node("Shape", [v]), m.const(np.asarray(len(d) - 1))])
+        for v, d in (m.values[m.pick(len(m.values))], (a, dims))
+    ]
+    limit = m.node("Add", sizes)
+    found = m.node("Range", [sizes[0], limit, m.const(np.asarray(1))])
+    return m.node("Add", [a, m.node("Cast", [found], to=TensorProto.FLOAT)]), dims
+
+
+def cross(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """The product of two values over their last axes."""
+    found = [v for v in m.values if len(v[1]) == len(dims) == 3 and (v[1][0], v[1][2]) == dims[::2]]
+    if not found:
+        return None
+    b, other = found[m.pick(len(found))]
+    turned = m.node("Transpose", [b], perm=[0, 2, 1])
+    return m.node("MatMul", [a, turned]), (*dims[:2], other[1])
 
 
 def cut(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     axis = m.pick(len(dims))
     d = dims[axis]
-    low = d if isinstance(d, int) else 3 + d[1]
+    low = _least(d)
     if low < 3:
         return None
     start, stop = ((0, 2), (-1, 1 << 40), (1, 1 << 40), (0, -1), (-2, -1), (1, 3))[m.pick(6)]
     size: Dim
     if (start, stop) in ((1, 1 << 40), (0, -1)):
-        size = d - 1 if isinstance(d, int) else ("n", d[1] - 1)
+        size = grown_by(d, -1)
     else:
         size = {(0, 2): 2, (-1, 1 << 40): 1, (-2, -1): 1, (1, 3): 2}[start, stop]
     given = [m.const(np.asarray([k])) for k in (start, stop, axis)]
@@ -195,7 +255,7 @@ def gather(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
         return m.node("Gather", [m.floats(8, 4), index], axis=0), (N, 4)
     axis = m.pick(len(dims))
     d = dims[axis]
-    low = d if isinstance(d, int) else 3 + d[1]
+    low = _least(d)
     index = np.asarray([0, -1, low - 1, -low])
     name = m.node("Gather", [a, m.const(index)], axis=axis)
     return name, (*dims[:axis], 4, *dims[axis + 1 :])
@@ -268,9 +328,8 @@ def pad(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
     pads[axis], pads[axis + len(dims)] = more
     d = dims[axis]
     total = sum(more)
-    grown: Dim = d + total if isinstance(d, int) else ("n", d[1] + total)
     name = m.node("Pad", [a, m.const(np.asarray(pads)), m.floats()])
-    return name, (*dims[:axis], grown, *dims[axis + 1 :])
+    return name, (*dims[:axis], grown_by(d, total), *dims[axis + 1 :])
 
 
 def tile(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
@@ -336,13 +395,13 @@ def recurrent(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
     running, triangle, length, expand, conv, means, pad, tile, einsum, at_places, chosen,
-    batch_norm, recurrent,
+    batch_norm, recurrent, joined, cross, places,
 )  # fmt: skip
 
 
-def random_model(numbers: list[int]) -> onnx.ModelProto:
+def random_model(numbers: list[int], inputs: Inputs = INPUTS) -> onnx.ModelProto:
     """A model of up to 12 operators."""
-    m = Model(list(numbers))
+    m = Model(list(numbers), inputs)
     while m.numbers and len(m.values) < 3 + 12:
         rule = RULES[m.pick(len(RULES))]
         made = rule(m, *m.value())
@@ -351,18 +410,21 @@ def random_model(numbers: list[int]) -> onnx.ModelProto:
     return m.proto()
 
 
-def shapes(n: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the inputs."""
-    return {k: tuple(d if isinstance(d, int) else n + d[1] for d in v) for k, v in INPUTS.items()}
+def shapes(inputs: Inputs, *lengths: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs at n, or at n and m."""
+    own = dict(zip("nm", lengths, strict=False))
+
+    def size(d: Dim) -> int:
+        return d if isinstance(d, int) else sum(own[c] for c in d[0]) + d[1]
+
+    return {k: tuple(size(d) for d in v) for k, v in inputs.items()}
 
 
-def arrays(n: int) -> dict[str, np.ndarray]:
+def arrays(inputs: Inputs, *lengths: int) -> dict[str, np.ndarray]:
     """Inputs without zeros."""
-    rng = np.random.default_rng(n)
-    floats = {
-        k: rng.choice((-1, 1), s) * rng.uniform(0.3, 1.5, s)
-        for k, s in shapes(n).items()
-        if k != "ids"
-    }
-    found = {k: np.asarray(v, np.float32) for k, v in floats.items()}
-    return {**found, "ids": rng.integers(1, 8, (n,))}
+    rng = np.random.default_rng(lengths)
+    return {
+        k: rng.integers(1, 8, s) if k == "ids" else
+        (rng.choice((-1, 1), s) * rng.uniform(0.3, 1.5, s)).astype(np.float32)
+        for k, s in shapes(inputs, *lengths).items()
+    }  # fmt: skip

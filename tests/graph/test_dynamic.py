@@ -153,6 +153,55 @@ def test_positions_that_end_before_the_capacity() -> None:
     ]  # fmt: skip
 
 
+def attention() -> bytes:
+    """Tokens and those before them, which attend to all that a mask lets them."""
+    node = helper.make_node
+    nodes = [
+        node("Concat", ["past", "x"], ["k"], axis=1),
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "kt"], ["scores"]),
+        node("Add", ["scores", "mask"], ["masked"]),
+        node("Softmax", ["masked"], ["p"], axis=-1),
+        node("MatMul", ["p", "k"], ["out"]),
+    ]
+    inputs: dict[str, list[int | str]] = {
+        "x": ["b", "t", 3], "past": ["b", "n", 3], "mask": ["b", 1, "total"]
+    }  # fmt: skip
+    return model(nodes, inputs, ["out", "k"], {})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "builds"),
+    [
+        ([(1, 3, 5), (1, 2, 9), (1, 4, 6), (1, 7, 6), (1, 2, 11), (1, 9, 20)],
+         ["lengths 2 to 32 and 2 to 32 of x=1,32,3 past=1,32,3 mask=1,1,64"]),
+        ([(2, 1, 5), (4, 1, 6), (3, 1, 8), (5, 1, 6), (2, 1, 20), (3, 1, 3)],
+         ["lengths 2 to 32 and 2 to 31 of x=32,1,3 past=32,31,3 mask=32,1,32"]),
+        ([(2, 3, 5), (3, 2, 9), (4, 5, 6), (3, 7, 8), (5, 3, 3)],
+         ["lengths 2 to 32 and 2 to 32 and 2 to 32 of x=32,32,3 past=32,32,3 mask=32,1,64"]),
+        ([(2, 2, 5), (2, 2, 6), (2, 2, 7), (3, 2, 5), (3, 2, 6), (3, 2, 8), (4, 2, 12), (5, 2, 8)],
+         ["lengths 2 to 30 of x=2,2,3 past=2,30,3 mask=2,1,32",
+          "lengths 2 to 30 of x=3,2,3 past=3,30,3 mask=3,1,32",
+          "lengths 2 to 32 and 2 to 30 of x=32,2,3 past=32,30,3 mask=32,1,32"]),
+    ],
+    ids=["tokens and cache", "batch and cache", "all three", "batches of many lengths"],
+)  # fmt: skip
+def test_sizes_that_vary_independently(sizes: list[tuple[int, ...]], builds: list[str]) -> None:
+    """A third value of each is what one build waits for; one size may be a sum of two."""
+    dynamic = graph.build_dynamic(attention(), threads=1)
+    rng = np.random.default_rng(1)
+    for b, t, n in sizes:
+        x, past = (rng.standard_normal((b, k, 3)).astype(np.float32) for k in (t, n))
+        mask = np.where(rng.random((b, 1, n + t)) < 0.5, 0, -10).astype(np.float32)
+        k = np.concatenate([past, x], axis=1)
+        p = np.exp(x @ k.transpose(0, 2, 1) + mask)
+        expected = p / p.sum(-1, keepdims=True) @ k
+        for found, y in zip(dynamic(x, past, mask), (expected, k), strict=True):
+            np.testing.assert_allclose(found, y, rtol=1e-4, atol=1e-5)
+    assert [b for b in dynamic.builds if b.startswith("lengths")] == builds
+    assert not dynamic.refused
+
+
 def test_lengths_that_grow_differently_are_built_apart() -> None:
     nodes = [helper.make_node("MatMul", ["x", "y"], ["z"])]
     dynamic = graph.build_dynamic(model(nodes, {"x": ["m", "k"], "y": ["k", 3]}, ["z"], {}))
@@ -161,7 +210,9 @@ def test_lengths_that_grow_differently_are_built_apart() -> None:
         y = RNG.standard_normal((k, 3)).astype(np.float32)
         (z,) = dynamic.run({"y": y, "x": x})
         np.testing.assert_allclose(z, x @ y, rtol=1e-4, atol=1e-5)
-    assert sum(b.startswith("lengths") for b in dynamic.builds) == 2
+    assert [b.split(" of ")[0] for b in dynamic.builds if b.startswith("lengths")] == [
+        "lengths 2 to 32", "lengths 2 to 32", "lengths 2 to 32 and 2 to 32",
+    ]  # fmt: skip
 
 
 def test_calls_from_several_threads() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,28 +13,31 @@ from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from random_lengths import arrays, random_model, shapes
+from random_lengths import BATCH, INPUTS, TWO, Inputs, arrays, random_model, shapes
 
 from autosched import graph
-from autosched.graph.dynamic.padded import Ends, Padding, Reading
+from autosched.graph.dynamic.lengths import Grid
+from autosched.graph.dynamic.padded import Cut, Padding, Reading
 from autosched.graph.errors import Unsupported
 from autosched.graph.onnx_import import OpenModel
 from autosched.tir.module import IRModule
 
-CAPACITY, LEAST = 8, 3
+ONE = Grid((8,), (3,))
+PAIR = Grid((8, 7), (3, 4))
 QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=3000)
 MODELS = st.lists(st.integers(0, 999), min_size=20, max_size=90)
 RANDOM = Budget(60)
+KINDS = {"length": (INPUTS, ONE), "two lengths": (TWO, PAIR), "batch": (BATCH, PAIR)}
 
 
-def read(model: OpenModel, n: int) -> Reading:
+def read(model: OpenModel, given: dict[str, tuple[int, ...]]) -> Reading:
     origins: dict = {}
-    main = model.module(shapes(n), origins).graphs["main"]
+    main = model.module(given, origins).graphs["main"]
     assert isinstance(main, graph.Function)
-    return Reading.of(n, main, origins)
+    return Reading.of(main, origins)
 
 
 def at_capacity(param: Any, x: np.ndarray) -> np.ndarray:
@@ -43,42 +47,44 @@ def at_capacity(param: Any, x: np.ndarray) -> np.ndarray:
     return full
 
 
-def without_padding(whole: np.ndarray, ends: Ends, length: int) -> np.ndarray:
+def without_padding(whole: np.ndarray, cut: Cut, *lengths: int) -> np.ndarray:
     """The part of a result that counts; zeros lie beyond it where the result says so."""
-    cut = tuple(slice(None if e is None else length + e) for e in ends.ends)
-    if ends.zero:
+    if cut.zero:
         rest = whole.copy()
-        rest[cut] = 0
+        cut(rest, lengths)[...] = 0
         assert not rest.any()
-    return whole[cut]
+    return cut(whole, lengths)
 
 
-def check(numbers: Sequence[int]) -> None:
-    proto = random_model(list(numbers))
+def check(numbers: Sequence[int], inputs: Inputs, grid: Grid) -> None:
+    proto = random_model(list(numbers), inputs)
     note(onnx.printer.to_text(proto))
     try:
         model = OpenModel(proto)
-        readings = [read(model, n) for n in (CAPACITY, CAPACITY - 1, LEAST)]
-        main, ends = Padding((readings[0], readings[1], readings[2])).function()
+        readings = [read(model, shapes(inputs, *p)) for p in grid.points]
+        main, cuts = Padding(grid, readings).function()
     except Unsupported as e:
         note(str(e))
         return
     padded = IRModule({}, {"main": main})
     note(padded.script())
-    for n in range(LEAST, CAPACITY + 1):
-        given_ = arrays(n)
-        expected = graph.evaluate(model.module(shapes(n)), "main", *given_.values())
+    ranges = [range(a, b + 1) for a, b in zip(grid.least, grid.capacity, strict=True)]
+    every = list(itertools.product(*ranges))
+    for lengths in every if len(ranges) == 1 else every[::3] + [every[-1]]:
+        given_ = arrays(inputs, *lengths)
+        expected = graph.evaluate(model.module(shapes(inputs, *lengths)), "main", *given_.values())
         full = []
-        for (name, x), param in zip(given_.items(), main.params[:-1], strict=True):
+        for (name, x), param in zip(given_.items(), main.params, strict=False):
             assert param.name == name
             full.append(at_capacity(param, x))
-        found = graph.evaluate(padded, "main", *full, np.asarray(n))
-        for a, b, end in zip(found, expected, ends, strict=True):
-            cut = without_padding(a, end, n)
-            assert cut.shape == b.shape
-            assert cut.dtype == b.dtype
+        found = graph.evaluate(padded, "main", *full, *map(np.asarray, lengths))
+        for a, b, cut in zip(found, expected, cuts, strict=True):
+            part = without_padding(a, cut, *lengths)
+            assert part.shape == b.shape
+            assert part.dtype == b.dtype
             scale = np.abs(b[np.isfinite(b)]).max(initial=1.0)
-            assert np.allclose(cut, b, rtol=1e-3, atol=1e-4 * scale, equal_nan=True), f"length {n}"
+            close = np.allclose(part, b, rtol=1e-3, atol=1e-4 * scale, equal_nan=True)
+            assert close, f"lengths {lengths}"
 
 
 SIZES = helper.make_node("Shape", ["x"], ["s"])
@@ -142,19 +148,15 @@ def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
 
 
 def padded_at(model: OpenModel, capacity: int, least: int) -> tuple[IRModule, Any]:
-    readings = []
-    for n in (capacity, capacity - 1, least):
-        origins: dict = {}
-        main = model.module({"x": (2, n)}, origins).graphs["main"]
-        assert isinstance(main, graph.Function)
-        readings.append(Reading.of(n, main, origins))
-    function, ends = Padding((readings[0], readings[1], readings[2])).function()
-    return IRModule({}, {"main": function}), ends
+    grid = Grid((capacity,), (least,))
+    readings = [read(model, {"x": (2, n)}) for (n,) in grid.points]
+    function, cuts = Padding(grid, readings).function()
+    return IRModule({}, {"main": function}), cuts
 
 
 def same(model: OpenModel, dtype: str, lengths: Sequence[int]) -> None:
     """The function for these lengths computes what that of each does."""
-    module, (ends,) = padded_at(model, lengths[-1], lengths[0])
+    module, (cut,) = padded_at(model, lengths[-1], lengths[0])
     main = module.graphs["main"]
     assert isinstance(main, graph.Function)
     for n in lengths:
@@ -162,20 +164,22 @@ def same(model: OpenModel, dtype: str, lengths: Sequence[int]) -> None:
         full = at_capacity(main.params[0], x)
         expected = graph.evaluate(model.module({"x": x.shape}), "main", x)
         found = graph.evaluate(module, "main", full, np.asarray(n))
-        cut = without_padding(found, ends, n)
-        assert cut.dtype == expected.dtype
-        np.testing.assert_allclose(cut, expected, rtol=2e-3)
+        part = without_padding(found, cut, n)
+        assert part.dtype == expected.dtype
+        np.testing.assert_allclose(part, expected, rtol=2e-3)
 
 
+@pytest.mark.parametrize(("inputs", "grid"), KINDS.values(), ids=KINDS)
 @QUICK
-@given(MODELS)
-def test_random_models(numbers: list[int]) -> None:
-    check(numbers)
+@given(numbers=MODELS)
+def test_random_models(inputs: Inputs, grid: Grid, numbers: list[int]) -> None:
+    check(numbers, inputs, grid)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("inputs", "grid"), KINDS.values(), ids=KINDS)
 @LONG
-@given(MODELS)
-def test_random_models_long(numbers: list[int]) -> None:
-    RANDOM.run(check, numbers)
+@given(numbers=MODELS)
+def test_random_models_long(inputs: Inputs, grid: Grid, numbers: list[int]) -> None:
+    RANDOM.run(check, numbers, inputs, grid)

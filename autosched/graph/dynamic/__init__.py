@@ -1,8 +1,10 @@
 """Models whose sizes are given by each call.
 
 model     DynamicModel: builds for the sizes of a call, or for all lengths up to a capacity
-padded    a model for all lengths of an axis up to a capacity
-sizes     what of the arithmetic of sizes is the same function of the length everywhere
+families  shapes that differ by lengths only, and the capacities of their builds
+padded    a model for all lengths of an axis, or of several, up to a capacity
+lengths   the lengths at which a model is read, and numbers that follow from them
+sizes     what of the arithmetic of sizes is the same function of the lengths everywhere
 rules     how each operator is padded: moves those that move elements, sums those that combine them
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, const
+from autosched.graph.dynamic.lengths import End
 from autosched.graph.dynamic.values import (
     Masks,
     Padded,
@@ -56,10 +57,10 @@ def _shape_attrs(step: Step) -> dict[str, Any]:
     return {k: v if k == "shape" else step.attr(k) for k, v in attrs.items()}
 
 
-def _after(p: Padded, axis: int) -> tuple[int, tuple[int, ...]]:
-    """The elements after an axis, as a product of a number and lengths."""
+def _after(p: Padded, axis: int) -> tuple[int, tuple[tuple[tuple[int, ...], int], ...]]:
+    """The elements after an axis, as a product of a number and ends."""
     sizes = list(zip(p.shape, p.ends, strict=True))[axis + 1 :]
-    ends = sorted(e for _, e in sizes if e is not None)
+    ends = sorted((e.of, e.more) for _, e in sizes if e is not None)
     return math.prod(n for n, e in sizes if e is None), tuple(ends)
 
 
@@ -81,6 +82,21 @@ def _filled(pad: Masks, step: Step) -> Sequence[Padded]:
     return [Padded(made, step.ends[0])]
 
 
+def _range(pad: Masks, step: Step) -> Sequence[Padded]:
+    """Integers one after the other from a start that may follow from the lengths."""
+    starts, limits, steps = (
+        [np.ravel(c.attr(key)).tolist() for c in step.calls] for key in ("start", "limit", "delta")
+    )
+    first = pad.grid.affine([n for (n,) in starts])
+    if first is None or step.args or steps.count([1]) < len(steps):
+        raise Unsupported("Range of other numbers than one after the other")
+    if not all(isinstance(n, int) for (n,) in starts + limits):
+        raise Unsupported("Range of numbers that are no integers")
+    places = const(np.arange(limits[0][0] - starts[0][0]))
+    made = op("Add", pad.affine(first), places)
+    return [Padded(op("Cast", made, to=step.attr("dtype", "int64")), step.ends[0])]
+
+
 def _split(pad: Masks, step: Step) -> Sequence[Padded]:
     data = step.whole[0]
     axis = step.attr("axis", 0) % len(data.ends)
@@ -92,16 +108,16 @@ def _split(pad: Masks, step: Step) -> Sequence[Padded]:
 def _trilu(pad: Masks, step: Step) -> Sequence[Padded]:
     """A diagonal that moves with the length is compared with the places of the elements."""
     data = step.whole[0]
-    (k, *others), lengths = [c.attr("k", 0) for c in step.calls], list(pad.lengths)
-    if all(other == k for other in others):
+    diagonals = [c.attr("k", 0) for c in step.calls]
+    if len(set(diagonals)) == 1:
         return [Padded(emit(step, step.args)[0], step.ends[0], data.zero)]
-    if any(k - other != lengths[0] - n for other, n in zip(others, lengths[1:], strict=True)):
+    diagonal = pad.grid.affine(diagonals)
+    if diagonal is None:
         raise Unsupported("Trilu of a diagonal that depends on the length otherwise")
     rows, columns = data.shape[-2:]
     places = const(np.arange(columns)[None, :] - np.arange(rows)[:, None])
-    diagonal = pad.end(k - lengths[0])
     compare = "GreaterOrEqual" if step.attr("upper", 1) else "LessOrEqual"
-    inside = op(compare, places, diagonal)
+    inside = op(compare, places, pad.affine(diagonal))
     made = op("Where", inside, data.value, number(0, data.value.dtype))
     return [Padded(made, step.ends[0], data.zero)]
 
@@ -114,17 +130,12 @@ def _concat(pad: Masks, step: Step) -> Sequence[Padded]:
         if any(p.ends[n] != ends[n] for n in range(rank) if n != axis):
             raise Unsupported("Concat of axes of different lengths")
     zero = frozenset.intersection(*(p.zero for p in parts)) - {axis}
-    growing = [n for n, p in enumerate(parts) if p.ends[axis] is not None]
-    if len(growing) > 1:
-        raise Unsupported("Concat of two axes whose sizes depend on the length")
-    if not growing or growing[0] == len(parts) - 1:
-        whole = zero | (parts[-1].zero & {axis} if growing else frozenset())
-        return [Padded(emit(step, parts)[0], ends, whole)]
-    (n,) = growing
-    if n == 0 and len(parts) == 2 and parts[1].shape[axis] == 1:
+    if all(p.ends[axis] is None for p in parts[:-1]):
+        return [Padded(emit(step, parts)[0], ends, zero | (parts[-1].zero & {axis}))]
+    if len(parts) == 2 and parts[1].ends[axis] is None and parts[1].shape[axis] == 1:
         made = _appended(pad, parts, axis)
     else:
-        made = _closed_up(pad, parts, n, axis)
+        made = _closed_up(pad, parts, axis)
     return [Padded(made, ends, zero | {axis})]
 
 
@@ -148,17 +159,24 @@ def _appended(pad: Masks, parts: Sequence[Padded], axis: int) -> Value:
     return op("Where", here, parts[1].value, longer)
 
 
-def _closed_up(pad: Masks, parts: Sequence[Padded], n: int, axis: int) -> Value:
-    """What comes after part n moves up to where its elements that count end."""
-    before, after = (sum(p.shape[axis] for p in ps) for ps in (parts[:n], parts[n + 1 :]))
-    end = parts[n].ends[axis]
-    assert end is not None
-    joined = op("Concat", *(p.value for p in parts), _blank(parts[n], axis), axis=axis)
-    size = before + parts[n].shape[axis] + after
-    where, first = const(np.arange(size)), pad.end(before + end)
-    moved = op("Add", op("Sub", where, first), const(np.asarray(size - after)))
-    chosen = op("Where", op("Less", where, first), where, moved)
-    index = op("Min", chosen, const(np.asarray(size)))  # the padding reads the zeros
+def _closed_up(pad: Masks, parts: Sequence[Padded], axis: int) -> Value:
+    """What comes after a part moves up to where its elements that count end."""
+    last = pad.zeroed(parts[-1], [axis])
+    joined = op("Concat", *(p.value for p in (*parts[:-1], last)), _blank(last, axis), axis=axis)
+    size = sum(p.shape[axis] for p in parts)
+    index: Value | Const = const(np.arange(size))
+    where, more = index, 0
+    of: tuple[int, ...] = ()
+    for p in parts[:-1]:
+        end = p.ends[axis]
+        if end is None:
+            more += p.shape[axis]
+            continue
+        of, more = (*of, *end.of), more + end.more
+        passed = op("Cast", op("GreaterOrEqual", where, pad.end(End(of, more))), to="int64")
+        padding = op("Sub", const(np.asarray(p.shape[axis])), pad.end(end))
+        index = op("Add", index, op("Mul", passed, padding))
+    index = op("Min", index, const(np.asarray(size)))  # the padding reads the zeros
     return op("Gather", joined, index, axis=axis)
 
 
@@ -167,31 +185,28 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
     rank = len(ends)
     value, zero = data.value, set(data.zero)
     ranges = [_ranges(c, shapes[0]) for c, shapes in zip(step.calls, step.shapes, strict=True)]
-    lengths = list(pad.lengths)
     for axis in range(rank):
-        (start, count, by), *others = (r[axis] for r in ranges)
-        size = data.shape[axis]
-        if (start, count, by) == (0, size, 1):
-            if any(r[axis][0] != 0 for r in ranges[1:]):
-                raise Unsupported("Slice whose start depends on the length otherwise")
+        starts, counts, (by, *others) = zip(*(r[axis] for r in ranges), strict=True)
+        start, count, size = starts[0], counts[0], data.shape[axis]
+        if set(starts) == {0} and (count, by) == (size, 1):
             continue
-        if any(b != by for _, _, b in others):
+        if any(b != by for b in others):
             raise Unsupported("Slice whose step depends on the length")
         zero.discard(axis)
-        if all(s == start for s, _, _ in others):
-            if by != 1 and ends[axis] is not None:
-                raise Unsupported(
-                    "Slice with a step along an axis whose size depends on the length"
-                )
+        if by != 1 and ends[axis] is not None:
+            raise Unsupported("Slice with a step along an axis whose size depends on the length")
+        if len(set(starts)) == 1:
             stop = start + by * count
             stops = (stop if stop >= 0 else -size - 1,)
             value = op("Slice", value, starts=(start,), ends=stops, axes=(axis,), steps=(by,))
             continue
-        moved = [start - (lengths[0] - n) for n in lengths[1:]]
-        if ends[axis] is not None or [s for s, _, _ in others] != moved:
+        first = pad.grid.affine(starts)
+        if first is None:
             raise Unsupported("Slice whose start depends on the length otherwise")
-        at = start - lengths[0] + by * np.arange(count)
-        value = op("Gather", value, pad.affine(at, np.ones(count)), axis=axis)
+        places = op("Add", pad.affine(first), const(by * np.arange(count)))
+        if ends[axis] is not None:
+            places = op("Min", places, const(np.asarray(size - 1)))
+        value = op("Gather", value, places, axis=axis)
     return [Padded(value, ends, frozenset(zero))]
 
 
@@ -227,11 +242,11 @@ def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) ->
     known = isinstance(value.atom, Const) and (value.atom.value >= 0).all()
     if known or all(data.ends[a] is None for a in axes):
         return value
-    grows = np.asarray([data.ends[a] is not None for a in axes], np.int64)
-    sizes = np.asarray(
-        [data.ends[a] if g else data.shape[a] for a, g in zip(axes, grows, strict=True)]
-    )
-    last = pad.affine(sizes, grows, value.dtype)
+    ends = [data.ends[a] or End((), data.shape[a]) for a in axes]
+    points = [np.asarray([e.at(p) for e in ends]) for p in pad.grid.points]
+    sizes = pad.grid.affine(points)
+    assert sizes is not None
+    last = pad.affine(sizes, value.dtype)
     negative = op("Less", value, const(np.asarray(0, value.dtype)))
     return op("Where", negative, op("Add", value, last), value)
 
@@ -288,6 +303,7 @@ MOVES: dict[str, Rule] = {
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Pad": _pad,
+    "Range": _range,
     "Reshape": _reshape,
     "Slice": _slice,
     "Split": _split,

@@ -1,9 +1,10 @@
 """A model for all lengths of an axis up to a capacity: what lies beyond the length is masked.
 
-The model is read at three lengths: the capacity, one less, and the least that it shall serve. What
-is the same in all of them does not depend on the length; a size that grows with it is an axis with
-padding. Every operator is taken over at the capacity, with what it must not see of the padding
-masked by the length, an input of the model (`rules`).
+The model is read at three lengths: the capacity, one less, and the least that it shall serve; at
+more where several lengths vary (`lengths.Grid`). What is the same in all of them does not depend on
+the length; a size that grows with it is an axis with padding. Every operator is taken over at the
+capacity, with what it must not see of the padding masked by the length, an input of the model
+(`rules`).
 
     reading N   x: (1, 64, 768)     q @ k: (64, 64)      softmax(q @ k)
     reading M   x: (1, 63, 768)     q @ k: (63, 63)      softmax(q @ k)
@@ -14,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from autosched.graph.builder import Value, function, var
+from autosched.graph.dynamic.lengths import End, Grid, Lengths
 from autosched.graph.dynamic.rules import rule_of
 from autosched.graph.dynamic.sizes import check_sizes, watched
-from autosched.graph.dynamic.values import LENGTH, Masks, Padded, Step, op
+from autosched.graph.dynamic.values import Ends, Masks, Padded, Step, op
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array, Atom, Call, Const, Function, Var, type_of
 from autosched.graph.onnx_import.scope import Origins
@@ -30,16 +32,15 @@ from autosched.graph.types import TensorType
 
 @dataclass(frozen=True)
 class Reading:
-    """The function of a model at one length, and how each of its values is computed."""
+    """The function of a model at some lengths, and how each of its values is computed."""
 
-    length: int
     main: Function
     makers: Mapping[int, tuple[Call, int]]
     sizes: tuple[tuple[Call, Const], ...] = ()
-    """What was computed from sizes by functions that three lengths do not tell."""
+    """What was computed from sizes by functions that readings do not tell."""
 
     @staticmethod
-    def of(length: int, main: Function, origins: Origins) -> Reading:
+    def of(main: Function, origins: Origins) -> Reading:
         """`origins` as the import notes them. Raises Unsupported for a function with control
         flow."""
         makers = {n: (c, i) for n, (c, i, _) in origins.items()}
@@ -47,79 +48,88 @@ class Reading:
             if not isinstance(b.value, Call) or not isinstance(b.value.callee, str):
                 raise Unsupported(f"{type(b.value).__name__} is not padded")
             makers.update((id(v), (b.value, n)) for n, v in enumerate(b.vars))
-        return Reading(length, main, makers, watched(origins))
+        return Reading(main, makers, watched(origins))
 
 
 @dataclass(frozen=True)
-class Ends:
-    """Of each axis of a result, by how many its elements that count are more than the length, None
-    where its size is fixed; and whether zeros lie beyond."""
+class Cut:
+    """How many elements of each axis of a result count; and whether zeros lie beyond."""
 
-    ends: tuple[int | None, ...]
+    ends: Ends
     zero: bool
 
+    def __call__(self, whole: Array, lengths: Lengths) -> Array:
+        """A result without its padding."""
+        return whole[tuple(slice(None if e is None else e.at(lengths)) for e in self.ends)]
 
-Atoms = tuple[Atom, Atom, Atom]
+
+Atoms = tuple[Atom, ...]
+"""A value in each reading."""
 
 
 @dataclass
 class Padding:
-    """Makes the function at the capacity out of three readings."""
+    """Makes the function at the capacity out of the readings at the points of a grid."""
 
-    readings: tuple[Reading, Reading, Reading]
+    grid: Grid
+    readings: Sequence[Reading]
     made: dict[int, Padded] = field(default_factory=dict)
     bound: dict[int, tuple[Var, ...]] = field(default_factory=dict)
     """The results of the calls of all readings, by id."""
+    grown: dict[tuple[int, ...], End] = field(default_factory=dict)
+    """Ends, by their sizes in the readings."""
 
     def __post_init__(self) -> None:
-        a, b, c = self.readings
-        self.masks = Masks((a.length, b.length, c.length))
+        self.masks = Masks.over(self.grid)
         for r in self.readings:
             self.bound.update((id(b.value), b.vars) for b in r.main.body.bindings)
 
-    def function(self) -> tuple[Function, tuple[Ends, ...]]:
-        """The function, whose last input is the length, and where its results end. Raises
+    def function(self) -> tuple[Function, tuple[Cut, ...]]:
+        """The function, whose last inputs are the lengths, and where its results end. Raises
         Unsupported, naming the operator, for what cannot be padded."""
         mains = [r.main for r in self.readings]
-        check_sizes([r.sizes for r in self.readings])
-        outs = [cast(Atoms, a) for a in zip(*(m.body.results for m in mains), strict=True)]
+        check_sizes(self.grid, [r.sizes for r in self.readings])
+        outs = list(zip(*(m.body.results for m in mains), strict=True))
         params = []
         for atoms in zip(*(m.params for m in mains), strict=True):
             value, padded = self._param(atoms, outs)
             self.made[id(atoms[0])] = padded
             params.append(value)
         results = [self.atom(a) for a in outs]
-        made = function([*params, self.masks.length], [r.value for r in results])
+        made = function([*params, *self.masks.lengths], [r.value for r in results])
         attrs = dict(mains[0].attrs)
-        attrs["inputs"] = (*attrs["inputs"], LENGTH)
+        attrs["inputs"] = (*attrs["inputs"], *(p.name for p in made.params[len(params) :]))
         done = Function("main", made.params, made.body, tuple(sorted(attrs.items())))
-        return done, tuple(Ends(r.ends, r.zero >= set(r.axes)) for r in results)
+        return done, tuple(Cut(r.ends, r.zero >= set(r.axes)) for r in results)
 
     def _param(self, atoms: Sequence[Var], outs: Sequence[Atoms]) -> tuple[Value, Padded]:
         """An input, and what the model sees of it. One that a result continues, as the next
         call's cache does, is as long as that: the result is taken as it lies."""
         ends, shape = self.ends(atoms), list(_shape(atoms[0]))
-        axes = [n for n, end in enumerate(ends) if end is not None]
-        more = max((self._continued(atoms[0], ends, o) for o in outs), default=0)
-        if not more or len(axes) != 1:
+        zero = frozenset(n for n, end in enumerate(ends) if end is not None)
+        more, axis = max((self._continued(atoms, ends, o) for o in outs), default=(0, 0))
+        if not more:
             value = Value(atoms[0])
-            return value, Padded(value, ends, frozenset(axes))
-        (axis,) = axes
+            return value, Padded(value, ends, zero)
         size = shape[axis]
         shape[axis] += more
         wider = var(atoms[0].name, shape, _tensor(atoms[0]).dtype)
         value = op("Slice", wider, starts=(0,), ends=(size,), axes=(axis,), steps=(1,))
-        return wider, Padded(value, ends, frozenset(axes), wider)
+        return wider, Padded(value, ends, zero, wider)
 
-    def _continued(self, param: Var, ends: tuple[int | None, ...], out: Atoms) -> int:
+    def _continued(self, param: Sequence[Var], ends: Ends, out: Atoms) -> tuple[int, int]:
         """By how many elements a result has more than an input along the one axis in which they
-        differ; 0 where they differ otherwise."""
-        a, b = _tensor(param), _tensor(out[0])
-        if a.dtype != b.dtype or len(a.known) != len(b.known):
-            return 0
-        differ = [(m - n, end) for n, m, end in zip(a.known, b.known, ends, strict=True) if n != m]
-        (more, end), *others = differ or [(0, None)]
-        return 0 if others or end is None else max(more, 0)
+        differ, at all lengths, and that axis; 0 where they differ otherwise."""
+        if _tensor(param[0]).dtype != _tensor(out[0]).dtype:
+            return 0, 0
+        pairs = [(_shape(a), _shape(b)) for a, b in zip(param, out, strict=True)]
+        if any(len(a) != len(b) for a, b in pairs):
+            return 0, 0
+        more = {tuple(m - n for n, m in zip(*pair, strict=True)) for pair in pairs}
+        differ = [(m, axis) for axis, m in enumerate(more.pop()) if m]
+        if more or len(differ) != 1 or ends[differ[0][1]] is None:
+            return 0, 0
+        return max(differ[0], (0, 0))
 
     def atom(self, atoms: Atoms) -> Padded:
         """A value; what it is computed from first."""
@@ -143,24 +153,24 @@ class Padding:
                     continue
                 if any(a is None for a in arg):
                     raise Unsupported(f"{calls[0].callee}: an input depends on the length")
-                stack.append((cast(Atoms, arg), False))
+                stack.append((arg, False))
         return self.made[id(atoms[0])]
 
-    def _calls(self, atoms: Atoms) -> tuple[Call, Call, Call]:
+    def _calls(self, atoms: Atoms) -> tuple[Call, ...]:
         """The calls that compute a value. Raises Unsupported where they differ in more than
         attributes."""
         found = [r.makers.get(id(a)) for r, a in zip(self.readings, atoms, strict=True)]
         if any(f is None for f in found):
             name = getattr(atoms[0], "name", "a constant")
             raise Unsupported(f"{name} depends on the length in a way that is not padded")
-        (a, m), (b, n), (c, o) = (f for f in found if f is not None)
-        if not (a.callee == b.callee == c.callee and m == n == o):
-            raise Unsupported(f"{a.callee}: other operators at other lengths")
-        if not len(a.args) == len(b.args) == len(c.args):
-            raise Unsupported(f"{a.callee}: other inputs at other lengths")
-        return a, b, c
+        calls = tuple(f[0] for f in found if f is not None)
+        if len({(f[0].callee, f[1]) for f in found if f is not None}) != 1:
+            raise Unsupported(f"{calls[0].callee}: other operators at other lengths")
+        if len({len(c.args) for c in calls}) != 1:
+            raise Unsupported(f"{calls[0].callee}: other inputs at other lengths")
+        return calls
 
-    def _take(self, atoms: Atoms, calls: tuple[Call, Call, Call], args: list[Any]) -> None:
+    def _take(self, atoms: Atoms, calls: tuple[Call, ...], args: list[Any]) -> None:
         """Apply the rule of a call."""
         own = self.readings[0].makers[id(atoms[0])][1]
         outs = [self._results(r, c, a) for r, c, a in zip(self.readings, calls, atoms, strict=True)]
@@ -169,7 +179,9 @@ class Padding:
             raise Unsupported(f"{calls[0].callee}: other results at other lengths")
         ends = tuple(self.ends([o[n] for o in outs]) for n in numbers)
         given = tuple(None if a[0] is None else self.made[id(a[0])] for a in args)
-        shapes = tuple(tuple(() if a[k] is None else _shape(a[k]) for a in args) for k in range(3))
+        shapes = tuple(
+            tuple(() if a[k] is None else _shape(a[k]) for a in args) for k in range(len(calls))
+        )
         step = Step(calls, given, ends, shapes)
         results = rule_of(step)(self.masks, step)
         for n, p in zip(numbers, results, strict=True):
@@ -182,44 +194,45 @@ class Padding:
             return {reading.makers[id(atom)][1]: atom}
         return dict(enumerate(self.bound[id(made)]))
 
-    def ends(self, atoms: Sequence[Atom]) -> tuple[int | None, ...]:
-        """Which axes of a value grow with the length, and by how many elements they are longer.
-        Raises Unsupported for an axis that grows otherwise."""
+    def ends(self, atoms: Sequence[Atom]) -> Ends:
+        """Which axes of a value grow with the lengths, and how. Raises Unsupported for an axis
+        that grows otherwise than by one element for each of a length."""
         shapes = [_shape(a) for a in atoms]
         if len({len(s) for s in shapes}) != 1:
             raise Unsupported("a number of axes depends on the length")
-        out: list[int | None] = []
-        for sizes in zip(*shapes, strict=True):
-            more = {n - r.length for n, r in zip(sizes, self.readings, strict=True)}
-            if len(set(sizes)) == 1:
-                out.append(None)
-            elif len(more) == 1:
-                out.append(more.pop())
-            else:
+        return tuple(self._end(sizes) for sizes in zip(*shapes, strict=True))
+
+    def _end(self, sizes: tuple[int, ...]) -> End | None:
+        """The end of an axis by its sizes in the readings."""
+        if len(set(sizes)) == 1:
+            return None
+        if sizes not in self.grown:
+            found = self.grid.affine(sizes)
+            if found is None or not all(step in (0, 1) for step in found.steps):
                 raise Unsupported(f"an axis has the sizes {', '.join(map(str, sizes))}")
-        return tuple(out)
+            of = tuple(n for n, step in enumerate(found.steps) if step)
+            self.grown[sizes] = End(of, int(found.start))
+        return self.grown[sizes]
 
     def _constant(self, atoms: Atoms) -> Padded | None:
         """A constant: the same at all lengths, the beginning of one, or integers that grow with
         the length; None for others."""
-        if not all(isinstance(a, Const) for a in atoms):
+        arrays = [a.value for a in atoms if isinstance(a, Const)]
+        if len(arrays) < len(atoms):
             return None
-        first = cast(Const, atoms[0])
-        if all(a is first for a in atoms):
-            return Padded(Value(first), (None,) * len(first.type.known))
-        arrays = [cast(Const, a).value for a in atoms]
+        if all(a is atoms[0] for a in atoms):
+            return Padded(Value(atoms[0]), (None,) * arrays[0].ndim)
         if len({a.ndim for a in arrays}) != 1:
             return None
         a, *others = arrays
         if all(_is_beginning(a, b) for b in others):
-            return Padded(Value(first), self.ends(atoms))
+            return Padded(Value(atoms[0]), self.ends(atoms))
         if a.dtype.kind not in "iu" or any(b.shape != a.shape for b in others):
             return None
-        n, *lengths = (r.length for r in self.readings)
-        step = a.astype(np.int64) - others[0]
-        if any((a - step * (n - m) != b).any() for b, m in zip(others, lengths, strict=True)):
+        grown = self.grid.affine(arrays)
+        if grown is None:
             return None
-        return Padded(self.masks.affine(a - step * n, step, a.dtype.name), (None,) * a.ndim)
+        return Padded(self.masks.affine(grown, a.dtype.name), (None,) * a.ndim)
 
 
 def _tensor(a: Atom) -> TensorType:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autosched.graph.builder import Value
+from autosched.graph.dynamic.lengths import End
 from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, number, op
 from autosched.graph.errors import Unsupported
 from autosched.tir import dtypes
@@ -150,7 +151,7 @@ def _einsum(pad: Masks, step: Step) -> Sequence[Padded]:
     if not arrow or "..." in left:
         raise Unsupported(f"{step.name}: {left}{arrow}{right} is not padded")
     operands = []
-    ends: dict[str, int | None] = {}
+    ends: dict[str, End | None] = {}
     for p, letters in zip(step.whole, left.split(","), strict=True):
         if len(set(letters)) < len(letters):
             raise Unsupported(f"{step.name}: {left}{arrow}{right} is not padded")

@@ -9,22 +9,21 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, call, const, var
+from autosched.graph.dynamic.lengths import Affine, End, Grid
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Array, Call, Const
+from autosched.graph.ir import Call, Const
 
-LENGTH = "length"
-"""The input that says how many elements of the padded axes count."""
+Ends = tuple[End | None, ...]
+"""For each axis of a value how many of its elements count, None where its size is fixed."""
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A value at the capacity. `ends`: for each axis None where its size is fixed, else by how many
-    its elements that count are more than the length. `zero`: the axes whose other elements are
-    0. `wider`: the input that this is the beginning of, where its one axis with padding has more
-    zeros."""
+    """A value at the capacity. `zero`: the axes whose elements that do not count are 0. `wider`:
+    the input that this is the beginning of, where one axis with padding has more zeros."""
 
     value: Value
-    ends: tuple[int | None, ...]
+    ends: Ends
     zero: frozenset[int] = frozenset()
     wider: Value | None = None
 
@@ -41,13 +40,13 @@ class Padded:
 
 @dataclass(frozen=True)
 class Step:
-    """A call at the three lengths, with its arguments padded and the ends of its results."""
+    """A call in all readings, with its arguments padded and the ends of its results."""
 
-    calls: tuple[Call, Call, Call]
+    calls: tuple[Call, ...]
     args: tuple[Padded | None, ...]
-    ends: tuple[tuple[int | None, ...], ...]
+    ends: tuple[Ends, ...]
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
-    """Of arguments at each of the three lengths; () for one that is left out."""
+    """Of arguments in each reading; () for one that is left out."""
 
     @property
     def name(self) -> str:
@@ -84,22 +83,33 @@ def number(x: Any, dtype: str) -> Value | Const:
 
 @dataclass
 class Masks:
-    """Values that follow from the length. `lengths` are those of the three readings, the capacity
-    first."""
+    """Values that follow from the lengths, which are inputs of the model."""
 
-    lengths: tuple[int, int, int]
-    length: Value = field(default_factory=lambda: var(LENGTH, (), "int64"))
-    made: dict[tuple[int, int], Value] = field(default_factory=dict)
+    grid: Grid
+    lengths: tuple[Value, ...]
+    made: dict[tuple[int, End], Value] = field(default_factory=dict)
 
-    def affine(self, start: Array, step: Array, dtype: str = "int64") -> Value:
-        """start + step * length."""
-        grown = op("Mul", const(step.astype(np.int64)), self.length)
-        total = op("Add", const(start.astype(np.int64)), grown)
+    @staticmethod
+    def over(grid: Grid) -> Masks:
+        """With an input for each length."""
+        count = len(grid.capacity)
+        names = ["length"] if count == 1 else [f"length_{n}" for n in range(count)]
+        return Masks(grid, tuple(var(name, (), "int64") for name in names))
+
+    def affine(self, numbers: Affine, dtype: str = "int64") -> Value:
+        """Numbers that grow with the lengths."""
+        total = Value(const(numbers.start.astype(np.int64)))
+        for step, length in zip(numbers.steps, self.lengths, strict=True):
+            if step.any():
+                total = op("Add", total, op("Mul", const(step.astype(np.int64)), length))
         return total if dtype == "int64" else op("Cast", total, to=dtype)
 
-    def end(self, end: int) -> Value:
-        """length + end, a scalar."""
-        return op("Add", self.length, const(np.asarray(end, np.int64)))
+    def end(self, end: End) -> Value:
+        """How many elements count, a scalar."""
+        first, *others = (self.lengths[n] for n in end.of)
+        for other in others:
+            first = op("Add", first, other)
+        return op("Add", first, const(np.asarray(end.more, np.int64)))
 
     def mask(self, p: Padded, axis: int) -> Value:
         """Which elements along an axis count, in the shape of an operand beside the value."""

@@ -1,0 +1,87 @@
+"""Lengths that vary independently, and numbers that follow from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from autosched.graph.ir import Array
+
+Lengths = tuple[int, ...]
+"""A number for each length."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How many elements of an axis count: the sum of lengths, given by their places, and `more`."""
+
+    of: tuple[int, ...]
+    more: int
+
+    def at(self, lengths: Lengths) -> int:
+        """The number at these lengths."""
+        return sum(lengths[n] for n in self.of) + self.more
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Integers: `start`, and the product of each length and its `steps`."""
+
+    start: Array
+    steps: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The lengths at which a model is read, from `least` up to `capacity`: every corner of that
+    box, and one less than the capacity in each length. They tell all polynomials in which each
+    length is squared, or multiplied by the others."""
+
+    capacity: Lengths
+    least: Lengths
+
+    @cached_property
+    def points(self) -> tuple[Lengths, ...]:
+        """The capacity, one less in each length, and the other corners."""
+        full = self.capacity
+        near = [(*full[:n], size - 1, *full[n + 1 :]) for n, size in enumerate(full)]
+        corners = itertools.product(*zip(full, self.least, strict=True))
+        return (full, *near, *(c for c in corners if c != full))
+
+    def affine(self, values: Sequence[Array | int]) -> Affine | None:
+        """The affine function that has these integers at the points; None where there is none."""
+        first, *others = (np.asarray(v).astype(np.int64) for v in values)
+        steps = tuple(first - v for v in others[: len(self.capacity)])
+        for v, point in zip(others, self.points[1:], strict=True):
+            less = [full - n for full, n in zip(self.capacity, point, strict=True)]
+            if (first - sum(s * n for s, n in zip(steps, less, strict=True)) != v).any():
+                return None
+        start = first - sum(s * n for s, n in zip(steps, self.capacity, strict=True))
+        return Affine(np.asarray(start), steps)
+
+    def multiple(self, values: Sequence[Array], by: Array | int) -> bool:
+        """Whether all that the lengths add to these integers is a multiple of a number everywhere:
+        the polynomial's coefficients are, but for the constant."""
+        rows = np.stack([np.ravel(v) for v in values]).astype(np.float64)
+        if not np.isfinite(rows).all() or np.abs(rows).max(initial=0) > 1 << 50:
+            return False
+        found = np.linalg.solve(self._monomials, rows - rows[0])
+        whole = np.rint(found)
+        if (self._monomials @ whole != rows - rows[0]).any():
+            return False
+        return not (whole % np.ravel(by)).any()
+
+    @cached_property
+    def _monomials(self) -> Array:
+        """Of what each length is less than its capacity: a row for each point."""
+        less = np.asarray(self.capacity) - np.asarray(self.points)
+        count = less.shape[1]
+        subsets = itertools.chain.from_iterable(
+            itertools.combinations(range(count), k) for k in range(count + 1)
+        )
+        columns = [less[:, list(s)].prod(axis=1) for s in subsets] + [*(less**2).T]
+        return np.stack(columns, axis=1).astype(np.float64)
