@@ -56,6 +56,7 @@ class BatchWriter(RecordToStore):
         self._of_workload = {job.workload_key: self._of_job[job.id] for job in jobs.values()}
         self._at: LeaseWriter | None = None
         """The writer of the job that is being prepared."""
+        self._comparing = False
         self.deadline: float | None = None
         """When (monotonic) the time budget is over, while none of the jobs has a trial; with trials
         a budget that is over ends the search."""
@@ -82,6 +83,11 @@ class BatchWriter(RecordToStore):
         if self._at is not None and (phase in PREPARING or phase == "searching"):
             self._at.on_phase(phase)
             self._at = self._at if phase in PREPARING else None
+        elif phase == "finalists" and not self._comparing:
+            # All rounds are over, and the jobs are compared one after the other.
+            self._comparing = True
+            for writer in self._of_job.values():
+                writer.on_phase(phase)
 
     def on_records(self, records: Sequence[Record]) -> None:
         writer = self._of_job[records[0].job_id]

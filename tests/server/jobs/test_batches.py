@@ -68,6 +68,11 @@ def test_a_batch_spends_its_budget_exactly_and_is_listed(client: httpx.Client) -
     assert all(job["trials_done"] == job["trials_requested"] > 0 for job in done["jobs"])
     assert all(job["best_seconds"] and job["name"] == "net" for job in done["jobs"])
     assert [job["workload_args"] for job in done["jobs"]] == [[16, 16, 16], [8, 32, 16]]
+    for job in done["jobs"]:
+        page = {"limit": 500}, {"Accept": "application/json"}
+        told = client.get(f"/v1/jobs/{job['id']}/events", params=page[0], headers=page[1]).json()
+        phases = [e["data"]["phase"] for e in told["items"] if e["kind"] == "phase"]
+        assert phases == ["space", "reference", "baselines", "searching", "finalists"]
     assert made["id"] in [b["id"] for b in client.get("/v1/batches").json()["items"]]
     found = client.get("/v1/jobs", params={"batch_id": made["id"]}).json()["items"]
     assert {job["id"] for job in found} == {job["id"] for job in done["jobs"]}
