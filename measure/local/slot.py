@@ -152,7 +152,7 @@ class Slot:
 
     def building(self) -> AbstractContextManager[float]:
         """Keep this machine's processor, and so the slot if it is that one, from timing."""
-        return self._waited(self._cpu_lock().building())
+        return self._waited(self._lock(cpu=True).building())
 
     @contextmanager
     def _waited(self, lock: AbstractContextManager[float]) -> Iterator[float]:
@@ -166,7 +166,7 @@ class Slot:
         """The probe with its nominal times, made and taken on first use. Raises MeasureError."""
         if self._probes is None:
             probes = Probes(self._make_probe(), self.threads)
-            with self._waited(self._slot_lock().timing()):
+            with self._waited(self._lock().timing()):
                 for threads in sorted({1, self.threads}):
                     timed = self.child.ask(TimeClock(probes, threads, self.where), PROBE_TIMEOUT)
                     if timed.value is None:
@@ -177,7 +177,7 @@ class Slot:
 
     def make_reference(self, job: Job, artifact: Artifact) -> tuple[float, float] | str:
         """Fill the job's memory by running `artifact`: how good its inputs were, or an error."""
-        with self._waited(self._cpu_lock().timing()):
+        with self._waited(self._lock(cpu=True).timing()):
             outcome = self._on_host(job, MakeReference(job.spec, artifact, job.recipe))
         return outcome.value or outcome.text
 
@@ -296,7 +296,7 @@ class Slot:
         probes = self.probes()
         # A child keeps the data of the job at hand, which large ones must not be replaced for.
         self.child.grow_bytes = GROW_BYTES + (DATA_COPIES + job.spec.places) * job.spec.size
-        with self._waited(self._slot_lock().timing()) as waited, self.clock.phase("running"):
+        with self._waited(self._lock().timing()) as waited, self.clock.phase("running"):
             unready = self._get_ready(probes)
             if unready is not None:
                 return unready, waited
@@ -324,27 +324,19 @@ class Slot:
         if best * MAX_DRIFT < probes.nominal[threads]:
             self._probes = replace(probes, nominal={**probes.nominal, threads: best})
 
-    def _slot_lock(self) -> SlotLock:
-        return self._lock(self._name())
-
-    def _cpu_lock(self) -> SlotLock:
-        """That of the processor, for what is built and computed there."""
-        apart = self.where is not None and not self.gpu().is_cpu
-        return self._lock(CPU if apart else self._name())
-
-    def _lock(self, name: str) -> SlotLock:
+    def _lock(self, cpu: bool = False) -> SlotLock:
+        """The device's, or, for what is built and computed there, the processor's. Kernels of PoCL
+        keep the processor busy: there it is the same one."""
+        name = self.options.slot
+        if self.where is not None and self.gpu().is_cpu:
+            name = name if name.startswith(CPU) else CPU
+        elif self.where is not None and cpu:
+            name = CPU
+        elif self.where is not None and name == CPU:
+            name = gpu_slot(self.where)
         if name not in self._locks:
             self._locks[name] = SlotLock(name, self.options.lock_folder)
         return self._locks[name]
-
-    def _name(self) -> str:
-        """What the device is called for the lock; kernels of PoCL keep the processor busy."""
-        given = self.options.slot
-        if self.where is None:
-            return given
-        if self.gpu().is_cpu:
-            return given if given.startswith(CPU) else CPU
-        return gpu_slot(self.where) if given == CPU else given
 
 
 def _result(result: MeasureResult, outcome: Outcome[MeasureResult]) -> MeasureResult:

@@ -98,8 +98,8 @@ def test_fingerprint(pool: LocalPool) -> None:
 
 def test_a_device_on_the_processor_has_its_lock(pool: LocalPool, job: JobHandle) -> None:
     """Kernels of PoCL keep the cores busy: nothing else may be timed or built meanwhile."""
-    assert pool._slot._slot_lock().path.name == "slot-cpu.lock"
-    assert pool._slot._cpu_lock() is pool._slot._slot_lock()
+    assert pool._slot._lock().path.name == "slot-cpu.lock"
+    assert pool._slot._lock(cpu=True) is pool._slot._lock()
 
 
 def test_devices_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
