@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -39,6 +39,7 @@ from measure.process.template_client import NotStarted, Template
 from measure.status import MeasureResult, Status
 from measure.timing import plan
 from measure.timing.sampler import EQUAL, UNSURE, Noise, Sampler
+from measure.timing.timing import Timing
 from measure.verify.baseline import memory_order
 
 __all__ = ["LocalPool", "LocalRunner"]
@@ -243,15 +244,12 @@ class LocalPool(Closing):
         """Take those out that get no further block, with their final results."""
         for place in [n for n in open_ones if sampler.is_settled(n)]:
             sampler.end(place)
-            yield place, self._final(open_ones.pop(place), sampler)
+            yield place, _rated(open_ones.pop(place), sampler, self._noise_with)
 
-    def _final(self, candidate: _Candidate, sampler: Sampler) -> MeasureResult:
-        """The result of a trial, its noise at least the noise figure."""
-        result = _combined(candidate, sampler)
-        if result.timing is None:
-            return result
-        self._noise.note(result.timing)
-        return _at_least(result, self._noise.figure())
+    def _noise_with(self, timing: Timing) -> float:
+        """The noise figure, with the error of this candidate."""
+        self._noise.note(timing)
+        return self._noise.figure()
 
     def remeasure(
         self,
@@ -347,26 +345,22 @@ class LocalPool(Closing):
 
 def _finalist(candidate: _Candidate, sampler: Sampler, cancelled: bool) -> MeasureResult:
     """The result of the final re-measurement."""
-    result = _combined(candidate, sampler)
-    if result.timing is None:
-        return result
-    if cancelled and not sampler.is_settled(candidate.place):
-        return result.failed(Status.CANCELLED, "cancelled while finalists were timed")
-    return _at_least(result, EQUAL * (result.timing.error or 0.0))
+    if cancelled and candidate.result.ok and not sampler.is_settled(candidate.place):
+        return candidate.result.failed(Status.CANCELLED, "cancelled while finalists were timed")
+    return _rated(candidate, sampler, lambda timing: EQUAL * (timing.error or 0.0))
 
 
-def _combined(candidate: _Candidate, sampler: Sampler) -> MeasureResult:
+def _rated(
+    candidate: _Candidate, sampler: Sampler, noise_of: Callable[[Timing], float]
+) -> MeasureResult:
     """The result with what all blocks say, whether or not the last one has a timing of its own: an
-    `ok` candidate has at least its first (`Slot.sample`)."""
+    `ok` candidate has at least its first (`Slot.sample`). Its noise is no less than `noise_of`
+    gives, or than that of one that failed later."""
     result = candidate.result
-    return replace(result, timing=sampler.timing(candidate.place)) if result.ok else result
-
-
-def _at_least(result: MeasureResult, noise: float) -> MeasureResult:
-    """The result with no less noise than this, or than that of one that failed later."""
-    timing = result.timing
-    assert timing is not None
-    noise = max(timing.noise, noise, UNSURE if result.error else 0.0)
+    if not result.ok:
+        return result
+    timing = sampler.timing(candidate.place)
+    noise = max(timing.noise, noise_of(timing), UNSURE if result.error else 0.0)
     return replace(result, timing=replace(timing, noise=noise))
 
 
