@@ -119,8 +119,7 @@ class Dispatcher:
     def disconnected(self, why: str, now: float) -> None:
         """Nobody can be reached. No candidate and no device is to blame."""
         for flight in list(self._flights.values()):
-            self._give_up(flight)
-            self._put_back(flight, why, blame=False)
+            self._give_up(flight, why)
         for device in self.registry.listing():
             if device.state is not State.GONE:
                 self.registry.gone(device.name, why)
@@ -373,9 +372,8 @@ class Dispatcher:
         for flight in flights:
             if flight is not lost:
                 self._unwanted(flight)
-            self._give_up(flight)
             blame = flight.started or (flight is flights[0] and self._suspect(flight))
-            self._put_back(flight, f"{name}: {why}", blame)
+            self._give_up(flight, f"{name}: {why}", blame)
 
     def _suspect(self, flight: Flight) -> bool:
         """Whether a batch of the current call that stood first and did not begin has items to whom
@@ -392,14 +390,14 @@ class Dispatcher:
     def _take_back(self, flight: Flight, why: str) -> None:
         """Have others do what has not begun. Should it have begun just now, its answers count."""
         self._unwanted(flight)
-        self._give_up(flight)
-        self._put_back(flight, why, blame=False)
+        self._give_up(flight, why)
 
-    def _give_up(self, flight: Flight) -> None:
-        """Wait for it no longer; its answers may still come."""
+    def _give_up(self, flight: Flight, why: str, blame: bool = False) -> None:
+        """Wait for it no longer, and have others do it; its answers may still come."""
         self._forget(flight)
         if flight.items:
             self._given_up[flight.batch] = flight
+        self._put_back(flight, why, blame)
 
     def _forget(self, flight: Flight) -> None:
         del self._flights[flight.batch]
