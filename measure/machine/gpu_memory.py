@@ -90,21 +90,18 @@ class DeviceBuffers(Buffers):
         super().__init__(params, values, tolerance, partial(DeviceGuarded, queue))
         self._queue, self._comparison = queue, comparison
         self._host: dict[int, Array] = {}
-        self._wanted = self._copies()
-
-    def _copies(self) -> dict[int, Memory]:
+        self._wanted: dict[int, Memory] = {}
         """What arguments are compared with on the device, by number."""
-        if self._comparison is None:
-            return {}
+        if comparison is None:
+            return
         try:
-            return {
-                n: self._comparison.copied(self.values[n])
+            self._wanted = {
+                n: comparison.copied(self.values[n])
                 for n, p in enumerate(self.params)
                 if param_bytes(p) % 4 == 0 and (not p.written or p.dtype in _COMPARED)
             }
         except MemoryError as e:
             _log.info("no room for copies to compare with (%s): results go to the host", e)
-            return {}
 
     def at(self, place: int) -> Sequence[Any]:
         """See `Buffers.at`: there is one place."""
