@@ -23,6 +23,7 @@ from autosched.graph.errors import Unsupported
 from autosched.graph.higher import HIGHER
 from autosched.graph.ir import Array, Atom, Call, Const, Var
 from autosched.graph.ops.registry import Known, Operator
+from autosched.graph.ops.shortcuts import shortcut
 from autosched.graph.ops.tensors import TensorLike, View, computed, is_empty
 from autosched.graph.spec import frozen
 from autosched.graph.types import ANY, FuncType, TensorType, Type
@@ -335,12 +336,21 @@ def evaluate_operator(
     name: str, arrays: Sequence[Array | None], attrs: Mapping[str, Any], outputs: int
 ) -> tuple[Array, ...]:
     """The results of an operator on arrays, by NumPy. Raises Unsupported."""
-    from autosched.tir.whole import reference
-
     op = ops.find(name)
-    atoms = [None if a is None else Const(type_of_array(a), a) for a in arrays]
     if op.host is not None:
         return _on_host(op, arrays, attrs, outputs)
+    found = shortcut(op, arrays, attrs, outputs)
+    return by_definition(op, arrays, attrs, outputs) if found is None else found
+
+
+def by_definition(
+    op: Operator, arrays: Sequence[Array | None], attrs: Mapping[str, Any], outputs: int
+) -> tuple[Array, ...]:
+    """What the definition of an operator computes of arrays. Raises Unsupported."""
+    from autosched.tir.whole import reference
+
+    name = op.name
+    atoms = [None if a is None else Const(type_of_array(a), a) for a in arrays]
     split = split_static(op, atoms, attrs)
     assert split is not None
     left, given = split
