@@ -97,6 +97,7 @@ MANY = {
     "product of integers": ([NODE("ReduceProd", ["x"], ["y"], axes=[1])], "int32"),
     "running sum from the end": ([NODE("CumSum", ["x", "one"], ["y"], reverse=1)], "int64"),
     "sum of float16": ([NODE("ReduceMean", ["x"], ["y"], axes=[0, 1])], "float16"),
+    "the last element": ([NODE("Gather", ["x", "last"], ["y"], axis=1)], "float32"),
     "a multiple of the size": (
         [SIZES, NODE("Mul", ["s", "seven"], ["p"]), NODE("Div", ["p", "seven"], ["m"]), TO_FLOAT,
          NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
@@ -138,7 +139,7 @@ def test_what_three_lengths_do_not_tell(nodes: list[onnx.NodeProto], dtype: str,
 def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
     """A model of x (2, n)."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    consts = {"zero": 0, "one": 1, "five": 5, "seven": 7, "forty": 40}
+    consts = {"zero": 0, "one": 1, "five": 5, "seven": 7, "forty": 40, "last": -1}
     made = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info("x", kind, [2, "n"])],
         [helper.make_tensor_value_info("y", kind, None)],

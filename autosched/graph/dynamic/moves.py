@@ -244,6 +244,8 @@ def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) ->
         return value
     ends = [data.ends[a] or End((), data.shape[a]) for a in axes]
     points = [np.asarray([e.at(p) for e in ends]) for p in pad.grid.points]
+    if len(axes) == 1:
+        points = [p.reshape(()) for p in points]
     sizes = pad.grid.affine(points)
     assert sizes is not None
     last = pad.affine(sizes, value.dtype)
