@@ -34,9 +34,8 @@ def tune_model(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_folder("-o", options.output)
     module = read_model(options.workload, options)
-    trials = options.trials or TRIALS * len(
-        extract_tasks(module, target, precision=options.precision)[0]
-    )
+    kernels = len(extract_tasks(module, target, precision=options.precision)[0])
+    trials = options.trials or TRIALS * max(kernels, 1)
     try:
         with ends_in_order():
             result = tune(

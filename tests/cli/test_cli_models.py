@@ -221,3 +221,16 @@ def test_mistakes(cli: Cli, net, arguments: tuple[str, ...], message: str) -> No
     done = cli(*arguments)
     assert done.status == 1
     assert message in done.err
+
+
+@pytest.mark.parametrize("operator", ["Relu", "NonZero"])
+def test_a_model_without_kernels_is_not_tuned(cli: Cli, tmp_path, monkeypatch, operator) -> None:
+    """Of a batch of 0, or in NumPy alone: without a number of trials, too."""
+    monkeypatch.chdir(tmp_path)
+    rows = 4 if operator == "NonZero" else 0
+    node = helper.make_node(operator, ["x"], ["y"])
+    onnx.save(model([node], [info("x", ["n", 8])], [info("y", None)]), "m.onnx")
+    for trials in ((), ("--trials", "4")):
+        done = cli("tune", "m.onnx", "--shape", f"x={rows},8", *trials)
+        assert (done.status, done.out) == (1, "")
+        assert "no kernel to tune: all that it computes are views, constants, arrays" in done.err
