@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,17 +10,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-
-Dim = int | tuple[str, int]
-"""A fixed size, or a sum of lengths and a number: ("n", c), ("m", c), ("nm", c)."""
-Dims = tuple[Dim, ...]
-
-N: Dim = ("n", 0)
-M: Dim = ("m", 0)
-Inputs = dict[str, Dims]
-INPUTS: Inputs = {"x": (2, N, 4), "y": (2, 3, N), "cache": (2, ("n", 1), 4), "ids": (N,)}
-TWO: Inputs = {**INPUTS, "y": (M, 3, N), "cache": (2, M, 4), "both": (2, ("nm", 1), 4)}
-BATCH: Inputs = {"x": (M, N, 4), "y": (M, 3, N), "cache": (M, ("n", 1), 4), "ids": (N,)}
+from random_sizes import (
+    INPUTS,
+    Dim,
+    Dims,
+    Inputs,
+    N,
+    grown_by,
+    is_flat,
+    least_of,
+    parts_of,
+    product_of,
+    written,
+)
 
 
 @dataclass
@@ -57,35 +60,29 @@ class Model:
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attrs))
         return name
 
+    def size(self, d: Dim) -> str | None:
+        """A size as a tensor of one number; None where no input has it."""
+        if isinstance(d, int):
+            return self.const(np.asarray([d]))
+        for name, dims in self.inputs.items():
+            if d in dims:
+                shape = self.node("Shape", [name])
+                return self.node("Gather", [shape, self.const(np.asarray([dims.index(d)]))])
+        return None
+
     def proto(self) -> onnx.ModelProto:
         infos = [
             helper.make_tensor_value_info(
-                k, TensorProto.INT64 if k == "ids" else TensorProto.FLOAT, [_written(d) for d in v]
+                k, TensorProto.INT64 if k == "ids" else TensorProto.FLOAT, [written(d) for d in v]
             )
             for k, v in self.inputs.items()
         ]
         outs = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, [_written(d) for d in dims])
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, [written(d) for d in dims])
             for n, dims in self.values[-3:]
         ]
         graph = helper.make_graph(self.nodes, "g", infos, outs, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
-def _written(d: Dim) -> int | str:
-    if isinstance(d, int):
-        return d
-    return " + ".join([*d[0], *([str(d[1])] if d[1] else [])])
-
-
-def _least(d: Dim) -> int:
-    """A size at the least lengths, 3."""
-    return d if isinstance(d, int) else 3 * len(d[0]) + d[1]
-
-
-def grown_by(d: Dim, more: int) -> Dim:
-    """A size and a number."""
-    return d + more if isinstance(d, int) else (d[0], d[1] + more)
 
 
 Rule = Callable[[Model, str, Dims], "tuple[str, Dims] | None"]
@@ -173,7 +170,7 @@ def product(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 
 def concat(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     axis = m.pick(len(dims))
-    if any(not isinstance(d, int) for n, d in enumerate(dims) if n != axis):
+    if any(not isinstance(d, int) for n, d in enumerate(dims) if n != axis) or is_flat(dims[axis]):
         return None
     fixed = [d if isinstance(d, int) else 0 for d in dims]
     fixed[axis] = 1 + m.pick(2)
@@ -235,8 +232,8 @@ def cross(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 def cut(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     axis = m.pick(len(dims))
     d = dims[axis]
-    low = _least(d)
-    if low < 3:
+    low = least_of(d)
+    if low < 3 or is_flat(d):
         return None
     start, stop = ((0, 2), (-1, 1 << 40), (1, 1 << 40), (0, -1), (-2, -1), (1, 3))[m.pick(6)]
     size: Dim
@@ -255,7 +252,10 @@ def gather(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
         return m.node("Gather", [m.floats(8, 4), index], axis=0), (N, 4)
     axis = m.pick(len(dims))
     d = dims[axis]
-    low = _least(d)
+    low = least_of(d)
+    if m.pick(4) == 0 and len(dims) > 2:
+        name = m.node("Gather", [a, m.const(np.asarray(-1 - m.pick(2)))], axis=axis)
+        return name, (*dims[:axis], *dims[axis + 1 :])
     index = np.asarray([0, -1, low - 1, -low])
     name = m.node("Gather", [a, m.const(index)], axis=axis)
     return name, (*dims[:axis], 4, *dims[axis + 1 :])
@@ -271,19 +271,37 @@ def reshape(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 
 def flatten(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     """(a, b, c) as (a * b, c), or (a, b * c), with the sizes computed."""
-    fixed = [n for n, d in enumerate(dims) if isinstance(d, int)]
-    pairs = [n for n in fixed if n + 1 in fixed]
-    if not pairs:
+    if len(dims) < 2:
         return None
-    n = pairs[m.pick(len(pairs))]
+    n = m.pick(len(dims) - 1)
     x, y = dims[n], dims[n + 1]
-    assert isinstance(x, int)
-    assert isinstance(y, int)
+    both: Dim = ("*", (*parts_of(x), *parts_of(y)))
+    if isinstance(x, int) and isinstance(y, int):
+        both = x * y
     shape = m.node("Shape", [a])
-    parts = [m.node("Gather", [shape, m.const(np.asarray([k]))]) for k in range(len(dims))]
-    parts[n : n + 2] = [m.const(np.asarray([-1]))]
-    name = m.node("Reshape", [a, m.node("Concat", parts, axis=0)])
-    return name, (*dims[:n], x * y, *dims[n + 2 :])
+    sizes = [m.node("Gather", [shape, m.const(np.asarray([k]))]) for k in range(len(dims))]
+    sizes[n : n + 2] = [m.const(np.asarray([-1]))]
+    name = m.node("Reshape", [a, m.node("Concat", sizes, axis=0)])
+    return name, (*dims[:n], both, *dims[n + 2 :])
+
+
+def divide(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """An axis that was made of two or more is two again."""
+    found = [n for n, d in enumerate(dims) if not isinstance(d, int) and d[0] == "*"]
+    if not found:
+        return None
+    n = found[m.pick(len(found))]
+    parts = parts_of(dims[n])
+    k = 1 + m.pick(len(parts) - 1)
+    before = [m.size(d) for d in parts[:k]]
+    if None in before:
+        return None
+    first = functools.reduce(lambda x, y: m.node("Mul", [x, y]), [str(b) for b in before])
+    shape = m.node("Shape", [a])
+    sizes = [m.node("Gather", [shape, m.const(np.asarray([k]))]) for k in range(len(dims))]
+    sizes[n : n + 1] = [first, m.const(np.asarray([-1]))]
+    name = m.node("Reshape", [a, m.node("Concat", sizes, axis=0)])
+    return name, (*dims[:n], product_of(parts[:k]), product_of(parts[k:]), *dims[n + 1 :])
 
 
 def running(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
@@ -322,8 +340,10 @@ def conv(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     return m.node("Conv", [a, m.floats(3, dims[1], 3)], pads=[1, 1]), (dims[0], 3, dims[2])
 
 
-def pad(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
+def pad(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     axis, more = m.pick(len(dims)), (m.pick(3), m.pick(3))
+    if is_flat(dims[axis]):
+        return None
     pads = [0] * (2 * len(dims))
     pads[axis], pads[axis + len(dims)] = more
     d = dims[axis]
@@ -394,8 +414,8 @@ def recurrent(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 
 RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
-    running, triangle, length, expand, conv, means, pad, tile, einsum, at_places, chosen,
-    batch_norm, recurrent, joined, cross, places,
+    flatten, divide, divide, running, triangle, length, expand, conv, means, pad, tile, einsum,
+    at_places, chosen, batch_norm, recurrent, joined, cross, places,
 )  # fmt: skip
 
 
@@ -408,23 +428,3 @@ def random_model(numbers: list[int], inputs: Inputs = INPUTS) -> onnx.ModelProto
         if made is not None and math.prod(d if isinstance(d, int) else 8 for d in made[1]) < 5000:
             m.values.append(made)
     return m.proto()
-
-
-def shapes(inputs: Inputs, *lengths: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the inputs at n, or at n and m."""
-    own = dict(zip("nm", lengths, strict=False))
-
-    def size(d: Dim) -> int:
-        return d if isinstance(d, int) else sum(own[c] for c in d[0]) + d[1]
-
-    return {k: tuple(size(d) for d in v) for k, v in inputs.items()}
-
-
-def arrays(inputs: Inputs, *lengths: int) -> dict[str, np.ndarray]:
-    """Inputs without zeros."""
-    rng = np.random.default_rng(lengths)
-    return {
-        k: rng.integers(1, 8, s) if k == "ids" else
-        (rng.choice((-1, 1), s) * rng.uniform(0.3, 1.5, s)).astype(np.float32)
-        for k, s in shapes(inputs, *lengths).items()
-    }  # fmt: skip

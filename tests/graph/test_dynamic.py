@@ -202,6 +202,33 @@ def test_sizes_that_vary_independently(sizes: list[tuple[int, ...]], builds: lis
     assert not dynamic.refused
 
 
+@pytest.mark.parametrize("batches", [(3,), (2, 3, 4, 5)])
+def test_a_batch_flattened_with_its_tokens(batches: tuple[int, ...]) -> None:
+    """What counts lies between padding; results have it close together."""
+    node = helper.make_node
+    nodes = [
+        node("Reshape", ["x", "rows"], ["r"]),
+        node("Gemm", ["r", "w"], ["flat"]),
+        node("Shape", ["x"], ["shape"]),
+        node("Reshape", ["flat", "shape"], ["g"]),
+        node("Transpose", ["g"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "t"], ["y"]),
+        node("ReduceSum", ["flat", "zero"], ["sum"]),
+    ]
+    w = RNG.standard_normal((3, 3)).astype(np.float32)
+    constants = {"rows": np.asarray([-1, 3]), "zero": np.asarray([0]), "w": w}
+    data = model(nodes, {"x": ["b", "n", 3]}, ["flat", "y", "sum"], constants)
+    dynamic = graph.build_dynamic(data, threads=1)
+    for k, n in enumerate((5, 9, 7, 2, 31, 12, 7)):
+        x = RNG.standard_normal((batches[k % len(batches)], n, 3)).astype(np.float32)
+        flat = x.reshape(-1, 3) @ w
+        every = flat, x @ (x @ w).transpose(0, 2, 1), flat.sum(0, keepdims=True)
+        for found, expected in zip(dynamic(x), every, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert not dynamic.refused
+    assert sum(b.startswith("lengths") for b in dynamic.builds) == 1
+
+
 def test_lengths_that_grow_differently_are_built_apart() -> None:
     nodes = [helper.make_node("MatMul", ["x", "y"], ["z"])]
     dynamic = graph.build_dynamic(model(nodes, {"x": ["m", "k"], "y": ["k", 3]}, ["z"], {}))

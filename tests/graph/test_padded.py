@@ -13,7 +13,8 @@ from bounded import Budget
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from random_lengths import BATCH, INPUTS, TWO, Inputs, arrays, random_model, shapes
+from random_lengths import random_model
+from random_sizes import BATCH, INPUTS, TWO, Inputs, arrays, shapes
 
 from autosched import graph
 from autosched.graph.dynamic.lengths import Grid
@@ -51,7 +52,7 @@ def without_padding(whole: np.ndarray, cut: Cut, *lengths: int) -> np.ndarray:
     """The part of a result that counts; zeros lie beyond it where the result says so."""
     if cut.zero:
         rest = whole.copy()
-        cut(rest, lengths)[...] = 0
+        rest.flat[cut(np.arange(whole.size).reshape(whole.shape), lengths)] = 0
         assert not rest.any()
     return cut(whole, lengths)
 
@@ -90,6 +91,7 @@ def check(numbers: Sequence[int], inputs: Inputs, grid: Grid) -> None:
 SIZES = helper.make_node("Shape", ["x"], ["s"])
 TO_FLOAT = helper.make_node("Cast", ["m"], ["f"], to=TensorProto.FLOAT)
 NODE = helper.make_node
+FLAT = NODE("Reshape", ["x", "all"], ["f"])
 MANY = {
     "largest integer": ([NODE("ReduceMax", ["x"], ["y"], axes=[1])], "int64"),
     "least integer": ([NODE("ReduceMin", ["x"], ["y"], axes=[1])], "int32"),
@@ -98,6 +100,21 @@ MANY = {
     "running sum from the end": ([NODE("CumSum", ["x", "one"], ["y"], reverse=1)], "int64"),
     "sum of float16": ([NODE("ReduceMean", ["x"], ["y"], axes=[0, 1])], "float16"),
     "the last element": ([NODE("Gather", ["x", "last"], ["y"], axis=1)], "float32"),
+    "rows and columns as one": (
+        [FLAT, NODE("Softmax", ["f"], ["p"], axis=0),
+         NODE("Gather", ["f", "row"], ["g"], axis=0), NODE("ReduceMean", ["f"], ["m"], axes=[0]),
+         NODE("ReduceMax", ["f"], ["h"], axes=[0]), NODE("Sub", ["f", "h"], ["d"]),
+         NODE("Exp", ["d"], ["e"]), NODE("ReduceMax", ["g"], ["k"], axes=[0]),
+         NODE("Sum", ["e", "m", "k", "p"], ["y"])],
+        "float32",
+    ),
+    "rows again": (
+        [FLAT, NODE("Abs", ["f"], ["a"]),
+         NODE("Unsqueeze", ["a", "ones"], ["u"]), NODE("MatMul", ["u", "table"], ["t"]),
+         NODE("Reshape", ["t", "rows"], ["r"]), NODE("Reshape", ["r", "pairs"], ["p"]),
+         NODE("ReduceSum", ["p", "ones"], ["y"], keepdims=0)],
+        "float32",
+    ),
     "a multiple of the size": (
         [SIZES, NODE("Mul", ["s", "seven"], ["p"]), NODE("Div", ["p", "seven"], ["m"]), TO_FLOAT,
          NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
@@ -126,9 +143,17 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
         ([SIZES, NODE("Equal", ["s", "forty"], ["m"]), TO_FLOAT, NODE("ReduceSum", ["f"], ["g"]),
           NODE("Add", ["x", "g"], ["y"])], "float32", "Equal of a size"),
         ([NODE("ReduceMean", ["x"], ["y"], axes=[1])], "int32", "ReduceMean of int32"),
+        ([FLAT, NODE("CumSum", ["f", "zero"], ["y"])], "float32", "CumSum along"),
+        ([FLAT, NODE("Slice", ["f", "ones", "fives"], ["y"])], "float32", "Slice along"),
+        ([FLAT, NODE("ArgMax", ["f"], ["y"], axis=0)], "float32", "ArgMax along"),
+        ([FLAT, NODE("Concat", ["f", "ones"], ["y"], axis=0)], "int64", "sizes 129, 127, 67"),
+        ([FLAT, NODE("Transpose", ["x"], ["t"]), NODE("Reshape", ["t", "all"], ["g"]),
+          NODE("Add", ["f", "g"], ["y"])], "float32", "sizes 128, 126, 66"),
+        ([FLAT, NODE("Reshape", ["f", "halves"], ["y"])], "float32", "Reshape of a part"),
         ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
     ],
-    ids=["remainder", "one length", "mean of integers", "last of equal ones"],
+    ids=["remainder", "one length", "mean of integers", "running sum", "beginning", "place",
+         "longer", "rows and columns in turn", "halves", "last of equal ones"],
 )  # fmt: skip
 def test_what_three_lengths_do_not_tell(nodes: list[onnx.NodeProto], dtype: str, said: str) -> None:
     """Results would differ at lengths that are not read, or follow from padding."""
@@ -139,7 +164,22 @@ def test_what_three_lengths_do_not_tell(nodes: list[onnx.NodeProto], dtype: str,
 def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
     """A model of x (2, n)."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    consts = {"zero": 0, "one": 1, "five": 5, "seven": 7, "forty": 40, "last": -1}
+    consts = {
+        "zero": 0,
+        "one": 1,
+        "five": 5,
+        "seven": 7,
+        "forty": 40,
+        "last": -1,
+        "ones": [1],
+        "fives": [5],
+        "halves": [-1, 2],
+        "all": [-1],
+        "row": [-1, 0, 40],
+        "rows": [2, -1, 4],
+        "pairs": [2, -1, 2, 2],
+        "table": np.ones((1, 4), np.float32),
+    }
     made = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info("x", kind, [2, "n"])],
         [helper.make_tensor_value_info("y", kind, None)],

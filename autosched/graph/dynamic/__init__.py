@@ -5,7 +5,8 @@ families  shapes that differ by lengths only, and the capacities of their builds
 padded    a model for all lengths of an axis, or of several, up to a capacity
 lengths   the lengths at which a model is read, and numbers that follow from them
 sizes     what of the arithmetic of sizes is the same function of the lengths everywhere
-rules     how each operator is padded: moves those that move elements, sums those that combine them
+rules     how each operator is padded: moves those that move elements, reshape those that give them
+          other axes, sums those that combine them
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array
 
 Lengths = tuple[int, ...]
@@ -25,6 +27,22 @@ class End:
     def at(self, lengths: Lengths) -> int:
         """The number at these lengths."""
         return sum(lengths[n] for n in self.of) + self.more
+
+
+@dataclass(frozen=True)
+class Flat:
+    """An axis that several were reshaped to: their sizes at the capacity, and where they end. The
+    elements that count lie between others."""
+
+    parts: tuple[tuple[int, End | None], ...]
+
+    def at(self, lengths: Lengths) -> int:
+        """How many elements count at these lengths."""
+        return math.prod(n if end is None else end.at(lengths) for n, end in self.parts)
+
+
+Axis = End | Flat | None
+"""Which elements of an axis count: all where it is None."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,20 @@ class Grid:
         near = [(*full[:n], size - 1, *full[n + 1 :]) for n, size in enumerate(full)]
         corners = itertools.product(*zip(full, self.least, strict=True))
         return (full, *near, *(c for c in corners if c != full))
+
+    def end(self, sizes: Sequence[int], flats: Iterable[Flat] = ()) -> Axis:
+        """Which elements of an axis count by its sizes at the points: the first ones, or those of
+        the one axis of `flats` that has these sizes. Raises Unsupported for others."""
+        if len(set(sizes)) == 1:
+            return None
+        grows = [sizes[0] - size for size in sizes[1 : len(self.capacity) + 1]]
+        of = tuple(n for n, grown in enumerate(grows) if grown)
+        end = End(of, sizes[0] - sum(self.capacity[n] for n in of))
+        every: tuple[End | Flat, ...] = (end, *flats)
+        same = [f for f in every if [*map(f.at, self.points)] == [*sizes]]
+        if len(same) != 1:
+            raise Unsupported(f"an axis has the sizes {', '.join(map(str, sizes))}")
+        return same[0]
 
     def affine(self, values: Sequence[Array | int]) -> Affine | None:
         """The affine function that has these integers at the points; None where there is none."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autosched.graph.builder import Value, const
-from autosched.graph.dynamic.lengths import End
+from autosched.graph.dynamic.lengths import End, Flat
 from autosched.graph.dynamic.values import (
     Masks,
     Padded,
     Rule,
     Step,
     emit,
+    needs_first,
     needs_fixed,
     number,
     op,
@@ -29,39 +29,6 @@ def _transpose(pad: Masks, step: Step) -> Sequence[Padded]:
     perm = step.attr("perm") or tuple(reversed(range(len(data.ends))))
     zero = frozenset(n for n, axis in enumerate(perm) if axis in data.zero)
     return [Padded(emit(step, [data])[0], step.ends[0], zero)]
-
-
-def _reshape(pad: Masks, step: Step) -> Sequence[Padded]:
-    """Also Squeeze, Unsqueeze and Flatten: a padded axis stays as it is, with as many elements
-    before and after it."""
-    data, (ends,) = step.whole[0], step.ends
-    made = emit(step, [data], _shape_attrs(step))[0]
-    found = Padded(made, ends)
-    after = {_after(found, axis): axis for axis in found.axes}
-    zero = set()
-    for axis in data.axes:
-        new = after.pop(_after(data, axis), None)
-        if new is None or ends[new] != data.ends[axis]:
-            raise Unsupported(
-                f"{step.name} of an axis whose size depends on the length with others"
-            )
-        if axis in data.zero:
-            zero.add(new)
-    if after:
-        raise Unsupported(f"{step.name} makes an axis whose size depends on the length")
-    return [Padded(made, ends, frozenset(zero))]
-
-
-def _shape_attrs(step: Step) -> dict[str, Any]:
-    attrs = dict(step.calls[0].attrs)
-    return {k: v if k == "shape" else step.attr(k) for k, v in attrs.items()}
-
-
-def _after(p: Padded, axis: int) -> tuple[int, tuple[tuple[tuple[int, ...], int], ...]]:
-    """The elements after an axis, as a product of a number and ends."""
-    sizes = list(zip(p.shape, p.ends, strict=True))[axis + 1 :]
-    ends = sorted((e.of, e.more) for _, e in sizes if e is not None)
-    return math.prod(n for n, e in sizes if e is None), tuple(ends)
 
 
 def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
@@ -108,6 +75,8 @@ def _split(pad: Masks, step: Step) -> Sequence[Padded]:
 def _trilu(pad: Masks, step: Step) -> Sequence[Padded]:
     """A diagonal that moves with the length is compared with the places of the elements."""
     data = step.whole[0]
+    rank = len(data.ends)
+    needs_first(step, data, range(rank - 2, rank))
     diagonals = [c.attr("k", 0) for c in step.calls]
     if len(set(diagonals)) == 1:
         return [Padded(emit(step, step.args)[0], step.ends[0], data.zero)]
@@ -127,9 +96,12 @@ def _concat(pad: Masks, step: Step) -> Sequence[Padded]:
     rank = len(ends)
     axis = step.attr("axis") % rank
     for p in parts:
+        needs_first(step, p, [axis])
         if any(p.ends[n] != ends[n] for n in range(rank) if n != axis):
             raise Unsupported("Concat of axes of different lengths")
     zero = frozenset.intersection(*(p.zero for p in parts)) - {axis}
+    if isinstance(ends[axis], Flat):
+        raise Unsupported("Concat of axes of different lengths")
     if all(p.ends[axis] is None for p in parts[:-1]):
         return [Padded(emit(step, parts)[0], ends, zero | (parts[-1].zero & {axis}))]
     if len(parts) == 2 and parts[1].ends[axis] is None and parts[1].shape[axis] == 1:
@@ -169,7 +141,7 @@ def _closed_up(pad: Masks, parts: Sequence[Padded], axis: int) -> Value:
     of: tuple[int, ...] = ()
     for p in parts[:-1]:
         end = p.ends[axis]
-        if end is None:
+        if not isinstance(end, End):
             more += p.shape[axis]
             continue
         of, more = (*of, *end.of), more + end.more
@@ -187,9 +159,12 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
     ranges = [_ranges(c, shapes[0]) for c, shapes in zip(step.calls, step.shapes, strict=True)]
     for axis in range(rank):
         starts, counts, (by, *others) = zip(*(r[axis] for r in ranges), strict=True)
+        if isinstance(ends[axis], Flat) and ends[axis] != data.ends[axis]:
+            raise Unsupported("Slice of a number of elements that depends on the length otherwise")
         start, count, size = starts[0], counts[0], data.shape[axis]
         if set(starts) == {0} and (count, by) == (size, 1):
             continue
+        needs_first(step, data, [axis])
         if any(b != by for b in others):
             raise Unsupported("Slice whose step depends on the length")
         zero.discard(axis)
@@ -239,6 +214,9 @@ def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) ->
     padding, and below 0 counted from the last element that counts."""
     index = pad.zeroed(index, index.axes)
     value = index.value
+    flat = data.ends[axes[0]]
+    if isinstance(flat, Flat):
+        return _among_others(pad, value, flat)
     known = isinstance(value.atom, Const) and (value.atom.value >= 0).all()
     if known or all(data.ends[a] is None for a in axes):
         return value
@@ -253,6 +231,19 @@ def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) ->
     return op("Where", negative, op("Add", value, last), value)
 
 
+def _among_others(pad: Masks, index: Value, end: Flat) -> Value:
+    """Where elements lie that are given by their numbers among those that count."""
+    index, zero = op("Cast", index, to="int64"), const(np.asarray(0))
+    index = op("Where", op("Less", index, zero), op("Add", index, pad.end(end)), index)
+    places, stride = Value(zero), 1
+    for size, part in reversed(end.parts):
+        count = const(np.asarray(size)) if part is None else pad.end(part)
+        place = op("Mul", op("Mod", index, count), const(np.asarray(stride)))
+        places = op("Add", places, place)
+        index, stride = op("Div", index, count), stride * size
+    return places
+
+
 def _gather_elements(pad: Masks, step: Step) -> Sequence[Padded]:
     data, index = step.whole
     axis = step.attr("axis", 0) % len(data.ends)
@@ -264,6 +255,7 @@ def _gather_nd(pad: Masks, step: Step) -> Sequence[Padded]:
     first = step.attr("batch_dims", 0)
     needs_fixed(step, index, [len(index.ends) - 1])
     axes = range(first, first + index.shape[-1])
+    needs_first(step, data, axes)
     found = _from_start(pad, index, data, axes)
     return [Padded(emit(step, [data, found])[0], step.ends[0])]
 
@@ -283,6 +275,7 @@ def _pad(pad: Masks, step: Step) -> Sequence[Padded]:
         before, after = pads[n], pads[n + len(axes)]
         if data.ends[axis] is None or (before == 0 and after == 0):
             continue
+        needs_first(step, data, [axis])
         if step.attr("mode", "constant") != "constant" or min(before, after) < 0:
             raise Unsupported(f"{step.name} along an axis whose size depends on the length")
         value = Padded(op("Where", pad.mask(value, axis), value.value, filler), value.ends)
@@ -300,18 +293,14 @@ MOVES: dict[str, Rule] = {
     "Concat": _concat,
     "ConstantOfShape": _filled,
     "Expand": _expand,
-    "Flatten": _reshape,
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Pad": _pad,
     "Range": _range,
-    "Reshape": _reshape,
     "Slice": _slice,
     "Split": _split,
-    "Squeeze": _reshape,
     "Tile": _tile,
     "Transpose": _transpose,
     "Trilu": _trilu,
-    "Unsqueeze": _reshape,
 }

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, function, var
-from autosched.graph.dynamic.lengths import End, Grid, Lengths
+from autosched.graph.dynamic.lengths import Axis, Flat, Grid, Lengths
 from autosched.graph.dynamic.rules import rule_of
 from autosched.graph.dynamic.sizes import check_sizes, watched
 from autosched.graph.dynamic.values import Ends, Masks, Padded, Step, op
@@ -60,7 +60,21 @@ class Cut:
 
     def __call__(self, whole: Array, lengths: Lengths) -> Array:
         """A result without its padding."""
-        return whole[tuple(slice(None if e is None else e.at(lengths)) for e in self.ends)]
+        if not any(isinstance(e, Flat) for e in self.ends):
+            return whole[_first(self.ends, lengths)]
+        parts = [
+            part
+            for size, end in zip(whole.shape, self.ends, strict=True)
+            for part in (end.parts if isinstance(end, Flat) else ((size, end),))
+        ]
+        found = whole.reshape([n for n, _ in parts])[_first([e for _, e in parts], lengths)]
+        return found.reshape(
+            [n if e is None else e.at(lengths) for n, e in zip(whole.shape, self.ends, strict=True)]
+        )
+
+
+def _first(ends: Sequence[Axis], lengths: Lengths) -> tuple[slice, ...]:
+    return tuple(slice(None if e is None else e.at(lengths)) for e in ends)
 
 
 Atoms = tuple[Atom, ...]
@@ -76,8 +90,6 @@ class Padding:
     made: dict[int, Padded] = field(default_factory=dict)
     bound: dict[int, tuple[Var, ...]] = field(default_factory=dict)
     """The results of the calls of all readings, by id."""
-    grown: dict[tuple[int, ...], End] = field(default_factory=dict)
-    """Ends, by their sizes in the readings."""
 
     def __post_init__(self) -> None:
         self.masks = Masks.over(self.grid)
@@ -177,12 +189,14 @@ class Padding:
         numbers = sorted(outs[0])
         if any(sorted(o) != numbers for o in outs):
             raise Unsupported(f"{calls[0].callee}: other results at other lengths")
-        ends = tuple(self.ends([o[n] for o in outs]) for n in numbers)
         given = tuple(None if a[0] is None else self.made[id(a[0])] for a in args)
         shapes = tuple(
             tuple(() if a[k] is None else _shape(a[k]) for a in args) for k in range(len(calls))
         )
-        step = Step(calls, given, ends, shapes)
+        made = tuple(tuple(_shape(o[n]) for o in outs) for n in numbers)
+        if any(len(set(map(len, m))) != 1 for m in made):
+            raise Unsupported("a number of axes depends on the length")
+        step = Step(self.grid, calls, given, shapes, made)
         results = rule_of(step)(self.masks, step)
         for n, p in zip(numbers, results, strict=True):
             self.made[id(outs[0][n])] = p
@@ -200,19 +214,7 @@ class Padding:
         shapes = [_shape(a) for a in atoms]
         if len({len(s) for s in shapes}) != 1:
             raise Unsupported("a number of axes depends on the length")
-        return tuple(self._end(sizes) for sizes in zip(*shapes, strict=True))
-
-    def _end(self, sizes: tuple[int, ...]) -> End | None:
-        """The end of an axis by its sizes in the readings."""
-        if len(set(sizes)) == 1:
-            return None
-        if sizes not in self.grown:
-            found = self.grid.affine(sizes)
-            if found is None or not all(step in (0, 1) for step in found.steps):
-                raise Unsupported(f"an axis has the sizes {', '.join(map(str, sizes))}")
-            of = tuple(n for n, step in enumerate(found.steps) if step)
-            self.grown[sizes] = End(of, int(found.start))
-        return self.grown[sizes]
+        return tuple(self.grid.end(sizes) for sizes in zip(*shapes, strict=True))
 
     def _constant(self, atoms: Atoms) -> Padded | None:
         """A constant: the same at all lengths, the beginning of one, or integers that grow with

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.graph.dynamic.moves import MOVES
+from autosched.graph.dynamic.reshape import RESHAPES
 from autosched.graph.dynamic.sums import SUMS
 from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, fixed, needs_fixed
 from autosched.graph.errors import Unsupported
@@ -30,15 +31,16 @@ def rule_of(step: Step) -> Rule:
         return found
     if step.name in BATCHED:
         return _batched
-    if inference(step.calls[0], len(step.ends)).kind == "pointwise":
+    if inference(step.calls[0], len(step.outs)).kind == "pointwise":
         return _pointwise
     raise Unsupported(f"{step.name} of an axis whose size depends on the length is not padded")
 
 
 def _is_fixed(step: Step) -> bool:
     """Whether a call has no padding, and is the same at all lengths."""
-    every = [*step.ends, *(a.ends for a in step.args if a is not None)]
-    if any(end is not None for ends in every for end in ends):
+    if any(a is not None and a.axes for a in step.args):
+        return False
+    if any(len(set(shapes)) != 1 for shapes in step.outs):
         return False
     return all(c.attrs == step.calls[0].attrs for c in step.calls)
 
@@ -93,6 +95,7 @@ def _one_hot(pad: Masks, step: Step) -> Sequence[Padded]:
 
 RULES: dict[str, Rule] = {
     **MOVES,
+    **RESHAPES,
     **SUMS,
     "LayerNormalization": _layer_norm,
     "OneHot": _one_hot,

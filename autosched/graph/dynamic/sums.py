@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from autosched.graph.builder import Value
-from autosched.graph.dynamic.lengths import End
-from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, number, op
+from autosched.graph.dynamic.lengths import Axis
+from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, needs_first, number, op
 from autosched.graph.errors import Unsupported
 from autosched.tir import dtypes
 
@@ -20,6 +20,7 @@ def _conv(pad: Masks, step: Step) -> Sequence[Padded]:
     assert data is not None
     if any(o is not None and o.axes for o in others) or data.ends[1] is not None:
         raise Unsupported(f"{step.name}: a weight that depends on the length")
+    needs_first(step, data, range(2, len(data.ends)))
     data = pad.zeroed(data, range(2, len(data.ends)))
     return [Padded(emit(step, [data, *others])[0], step.ends[0])]
 
@@ -92,6 +93,7 @@ def _reduce(pad: Masks, step: Step) -> Sequence[Padded]:
     axes: Sequence[int]
     if step.name.startswith("Arg"):
         axes = (step.attr("axis", 0),)
+        needs_first(step, data, axes)
     else:
         axes = step.attr("axes") or (() if step.attr("noop_with_empty_axes") else range(rank))
     padded = [a % rank for a in axes if data.ends[a % rank] is not None]
@@ -140,6 +142,7 @@ def _mean(pad: Masks, step: Step, data: Padded, axes: Sequence[int]) -> Padded:
 def _cumulative(pad: Masks, step: Step) -> Sequence[Padded]:
     data = step.whole[0]
     axis = step.attr("axis", 0) % len(data.ends)
+    needs_first(step, data, [axis])
     if step.attr("reverse"):
         data = pad.zeroed(data, [axis])
     return [Padded(emit(step, [data, *step.args[1:]])[0], step.ends[0])]
@@ -151,7 +154,7 @@ def _einsum(pad: Masks, step: Step) -> Sequence[Padded]:
     if not arrow or "..." in left:
         raise Unsupported(f"{step.name}: {left}{arrow}{right} is not padded")
     operands = []
-    ends: dict[str, End | None] = {}
+    ends: dict[str, Axis] = {}
     for p, letters in zip(step.whole, left.split(","), strict=True):
         if len(set(letters)) < len(letters):
             raise Unsupported(f"{step.name}: {left}{arrow}{right} is not padded")
@@ -173,6 +176,7 @@ def _recurrent(pad: Masks, step: Step) -> Sequence[Padded]:
         allowed = {4: [0], 5: [states], 6: [states]}.get(n, [])
         if other is not None and any(a not in allowed for a in other.axes):
             raise Unsupported(f"{step.name}: an input that depends on the length")
+    needs_first(step, x, [steps])
     if x.ends[2] is not None:
         raise Unsupported(f"{step.name} of a width that depends on the length")
     args: list[Padded | Value | None] = [x, *others]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from autosched.graph.builder import Value, call, const, var
-from autosched.graph.dynamic.lengths import Affine, End, Grid
+from autosched.graph.dynamic.lengths import Affine, Axis, End, Flat, Grid
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Call, Const
 
-Ends = tuple[End | None, ...]
-"""For each axis of a value how many of its elements count, None where its size is fixed."""
+Ends = tuple[Axis, ...]
+"""For each axis of a value which of its elements count, None where its size is fixed."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,25 @@ class Padded:
 
 @dataclass(frozen=True)
 class Step:
-    """A call in all readings, with its arguments padded and the ends of its results."""
+    """A call in all readings, with its arguments padded."""
 
+    grid: Grid
     calls: tuple[Call, ...]
     args: tuple[Padded | None, ...]
-    ends: tuple[Ends, ...]
     shapes: tuple[tuple[tuple[int, ...], ...], ...]
     """Of arguments in each reading; () for one that is left out."""
+    outs: tuple[tuple[tuple[int, ...], ...], ...]
+    """Of each result, its shape in each reading."""
+
+    @cached_property
+    def ends(self) -> tuple[Ends, ...]:
+        """Of the results, by their shapes. An axis with elements that count between others is one
+        of an argument's. Raises Unsupported for an axis that grows otherwise."""
+        flats = {e for a in self.args if a for e in a.ends if isinstance(e, Flat)}
+        return tuple(
+            tuple(self.grid.end(sizes, flats) for sizes in zip(*shapes, strict=True))
+            for shapes in self.outs
+        )
 
     @property
     def name(self) -> str:
@@ -87,7 +100,7 @@ class Masks:
 
     grid: Grid
     lengths: tuple[Value, ...]
-    made: dict[tuple[int, End], Value] = field(default_factory=dict)
+    made: dict[tuple[int, End | Flat], Value] = field(default_factory=dict)
 
     @staticmethod
     def over(grid: Grid) -> Masks:
@@ -104,8 +117,14 @@ class Masks:
                 total = op("Add", total, op("Mul", const(step.astype(np.int64)), length))
         return total if dtype == "int64" else op("Cast", total, to=dtype)
 
-    def end(self, end: End) -> Value:
+    def end(self, end: End | Flat) -> Value:
         """How many elements count, a scalar."""
+        if isinstance(end, Flat):
+            total = Value(const(np.asarray(1)))
+            for size, part in end.parts:
+                count = const(np.asarray(size)) if part is None else self.end(part)
+                total = op("Mul", total, count)
+            return total
         first, *others = (self.lengths[n] for n in end.of)
         for other in others:
             first = op("Add", first, other)
@@ -117,10 +136,22 @@ class Masks:
         assert end is not None
         below = self.made.get((size, end))
         if below is None:
-            below = op("Less", const(np.arange(size)), self.end(end))
-            self.made[size, end] = below
+            below = self.made[size, end] = self._below(size, end)
         after = (1,) * (rank - axis - 1)
         return op("Reshape", below, shape=(size, *after)) if after else below
+
+    def _below(self, size: int, end: End | Flat) -> Value:
+        """Which elements of an axis count."""
+        if isinstance(end, End):
+            return op("Less", const(np.arange(size)), self.end(end))
+        sizes = [n for n, _ in end.parts]
+        below = Value(const(np.ones(sizes, bool)))
+        for n, (count, part) in enumerate(end.parts):
+            if part is not None:
+                own = self._below(count, part)
+                after = (1,) * (len(sizes) - n - 1)
+                below = op("And", below, op("Reshape", own, shape=(count, *after)))
+        return op("Reshape", below, shape=(size,))
 
     def masked(self, p: Padded, axis: int, other: Any) -> Value:
         """The value with `other` in the padding of an axis."""
@@ -156,7 +187,13 @@ def needs_fixed(step: Step, p: Padded, axes: Sequence[int]) -> None:
         raise Unsupported(f"{step.name} along an axis whose size depends on the length")
 
 
+def needs_first(step: Step, p: Padded, axes: Sequence[int]) -> None:
+    """Raises Unsupported for axes of which others than the first elements count."""
+    if any(isinstance(p.ends[a], Flat) for a in axes):
+        raise Unsupported(f"{step.name} along an axis that several of other lengths were made")
+
+
 def fixed(pad: Masks, step: Step) -> Sequence[Padded]:
     """The call as it is: each element that counts reads such ones only."""
-    made = emit(step, step.args, outputs=len(step.ends))
+    made = emit(step, step.args, outputs=len(step.outs))
     return [Padded(v, ends) for v, ends in zip(made, step.ends, strict=True)]
