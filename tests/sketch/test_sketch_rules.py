@@ -268,6 +268,15 @@ def test_large_results_may_be_streamed() -> None:
     assert not any("streaming" in n for n in names(prim_func_of("softmax", (64, 64))))
 
 
+def test_tiles_of_results_that_no_cache_holds_are_streamed() -> None:
+    rows = TARGET.l3_bytes // (1024 * 4)
+    for count, streamed in ((rows, False), (rows + 1, True)):
+        func = prim_func_of("matmul_add", (count, 8, 1024))
+        assert any("streaming" in n for n in names(func)) == streamed
+        site = site_of(default_schedule(func, TARGET).func, "out")
+        assert bool(site.block.annotation("streaming", False)) == streamed
+
+
 def test_little_work_is_not_worth_threads() -> None:
     small = default_schedule(prim_func_of("softmax", (8, 16)), TARGET).func
     assert all(x.kind != "parallel" for x in loops_of(small))

@@ -64,13 +64,13 @@ class DefaultRule:
         plain = schedule_group(state, blocks, group, rows, False)
         root = blocks[block]
         count = prod(int(a.extent) for a in root.spatial[:rows])
-        row = sum(_bytes(a) for a in root.block.writes) // max(count, 1)
+        row = sum(bytes_of(a) for a in root.block.writes) // max(count, 1)
         if len(group) > 1 and count < state.target.num_cores and row > state.target.l1_bytes:
             apart = schedule_group(state, blocks, [block], own_rows(root), False)
             apart = replace(apart, choices=(*apart.choices, f"{block}.apart"))
             worth = _cost(blocks, group) >= APART_COST
             return [apart, plain] if worth else [plain, apart]
-        stored = sum(_bytes(a) for a in root.block.writes)
+        stored = sum(bytes_of(a) for a in root.block.writes)
         if root.is_output and root.is_injective and stored > 2 * state.target.l2_bytes:
             streamed = schedule_group(state, blocks, group, rows, True)
             return [streamed, plain] if stored > state.target.l3_bytes else [plain, streamed]
@@ -274,7 +274,8 @@ def axis_loops(schedule: Schedule, block: BlockRV) -> dict[int, LoopRV]:
     return out
 
 
-def _bytes(access: Access) -> int:
+def bytes_of(access: Access) -> int:
+    """Bytes of the buffer that is accessed."""
     return prod(int(n) for n in access.buffer.shape) * dtypes.itemsize(access.buffer.dtype)
 
 

@@ -27,7 +27,7 @@ from autosched.sketch.analysis import (
     used_axes,
 )
 from autosched.sketch.decisions import DecisionSpec, TileSpec
-from autosched.sketch.rules.default import axis_loops
+from autosched.sketch.rules.default import axis_loops, bytes_of
 from autosched.sketch.rules.tile_defaults import (
     default_copies,
     default_rows,
@@ -129,6 +129,9 @@ class MultiLevelTiling:
         if turned is not None:  # in a nest of its own, too
             packed = dict(zip(operands, choices[0][0], strict=True))
             sketches.append(self._sketch(state, info, None, packed, False))
+        if consumer is not None and _outgrows(consumer, state.target):
+            packed = dict(zip(operands, choices[0][0], strict=True))
+            sketches.insert(0, self._sketch(state, info, consumer, packed, False, stream=True))
         return sketches
 
     def _sketch(
@@ -138,6 +141,7 @@ class MultiLevelTiling:
         consumer: BlockInfo | None,
         packing: dict[Operand, str],
         cached: bool,
+        stream: bool = False,
     ) -> State:
         schedule = state.fork()
         specs = tile_specs(info, state.target, prepared_weights(state.schedule.func))
@@ -164,6 +168,9 @@ class MultiLevelTiling:
             else:
                 vector_loops.append(own)
                 handled.append(schedule.get(copy).name)
+                if stream:
+                    schedule.annotate(copy, "streaming", True)
+                    form += ".streaming"
         choices = [f"{info.name}{form}"]
         packed: list[BlockRV] = []
         for operand, mode in packing.items():
@@ -185,6 +192,13 @@ class MultiLevelTiling:
             schedule.vectorize(loop)
         nest = TiledNest(info.name, levels.parallel[-1])
         return state.advance(schedule, tuple(handled), specs, "+".join(choices), (nest,))
+
+
+def _outgrows(consumer: BlockInfo, target: Target) -> bool:
+    """Whether more is stored than the third cache holds: what is stored first has left it before
+    another kernel reads it."""
+    stored = sum(bytes_of(a) for a in consumer.block.writes)
+    return consumer.is_output and stored > target.l3_bytes
 
 
 @dataclass(frozen=True)
