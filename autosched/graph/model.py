@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from autosched.tir.module import IRModule
 
 Array = npt.NDArray[Any]
+SCHEMA = 1
+"""Version of `CompiledModel.graph_json`, and of what it refers to in a saved model."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class CompiledModel:
     def graph_json(self) -> str:
         """Inputs, outputs, steps with their arguments, and the memory plan, as JSON text."""
         data = {
-            "schema": 1,
+            "schema": SCHEMA,
             "target": str(self.target),
             "threads": self.threads,
             "flush_denormals": self.flush_denormals,

@@ -16,7 +16,7 @@ from autosched.errors import ArgumentError
 from autosched.graph.cache import artifact_from_json, artifact_to_json
 from autosched.graph.errors import Unsupported
 from autosched.graph.kernels import Kernel
-from autosched.graph.model import Argument, Array, CompiledModel, thread_count
+from autosched.graph.model import SCHEMA, Argument, Array, CompiledModel, thread_count
 from autosched.graph.spec import from_json
 from autosched.graph.stored import checksum, seal, unseal, write_whole
 from autosched.runtime.arrays import ALIGNMENT, empty
@@ -35,18 +35,19 @@ def save(model: CompiledModel, folder: str | os.PathLike[str]) -> None:
         )
     root = Path(path_text("the folder of a model", folder, ArgumentError))
     root.mkdir(parents=True, exist_ok=True)
-    table = write_weights(model.constants, root / WEIGHTS)
-    kernels = {n: artifact_to_json(k.artifact) for n, k in model.by_name.items()}
-    write_whole(root / KERNELS, [json.dumps(kernels).encode()])
-    sums = {n: checksum(np.fromfile(root / n, np.uint8)) for n in (KERNELS, WEIGHTS)}
+    table, weights = write_weights(model.constants, root / WEIGHTS)
+    artifacts = {n: artifact_to_json(k.artifact) for n, k in model.by_name.items()}
+    kernels = write_whole(root / KERNELS, [json.dumps(artifacts).encode()])
+    sums = {KERNELS: kernels, WEIGHTS: weights}
     data = {**json.loads(model.graph_json), "constants": table, "checksums": sums}
     write_whole(root / MODEL, [seal(data)])
 
 
-def write_weights(constants: Sequence[Array], path: Path) -> list[list[Any]]:
+def write_weights(constants: Sequence[Array], path: Path) -> tuple[list[list[Any]], int]:
     """Write constants one after the other, each on a cache line; of each its offset, shape and
-    dtype. The file is a whole number of lines long."""
-    table, at = [], 0
+    dtype, and the file's checksum. The file is a whole number of lines long."""
+    table: list[list[Any]] = []
+    at = 0
     for a in constants:
         table.append([at, list(a.shape), a.dtype.str])
         at += -(-a.nbytes // ALIGNMENT) * ALIGNMENT
@@ -57,8 +58,7 @@ def write_weights(constants: Sequence[Array], path: Path) -> list[list[Any]]:
                 yield np.ascontiguousarray(a).data
                 yield b"\0" * (-a.nbytes % ALIGNMENT)
 
-    write_whole(path, parts())
-    return table
+    return table, write_whole(path, parts())
 
 
 def load(
@@ -82,6 +82,8 @@ def load(
         ) from e
     try:
         data: dict[str, Any] = unseal(raw[MODEL].tobytes())
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"expected its schema to be {SCHEMA}, found {data['schema']}")
         sums = data["checksums"]
     except (ValueError, LookupError, TypeError) as e:
         raise ArgumentError(

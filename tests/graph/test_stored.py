@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from autosched import graph
 from autosched.errors import ArgumentError
+from autosched.graph import saved
 from autosched.graph.stored import checksum, seal, unseal, write_whole
 
 NAMES = ("kernels.json", "model.json", "weights.bin")
@@ -80,6 +83,33 @@ def test_a_file_without_a_checksum_is_of_another_version(folder: Path, tmp_path:
         graph.load(tmp_path)
 
 
+def test_a_model_of_another_schema_is_of_another_version(folder: Path, tmp_path: Path):
+    for name in NAMES:
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    data = unseal((tmp_path / "model.json").read_bytes())
+    (tmp_path / "model.json").write_bytes(seal({**data, "schema": 2, "program": "of that version"}))
+    with pytest.raises(ArgumentError, match="expected its schema to be 1, found 2"):
+        graph.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES[::2])
+def test_a_file_that_another_process_writes_meanwhile_is_not_taken(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Two processes save models in one folder: what they leave is one of them, or is refused."""
+
+    def interleaved(path: Path, parts: Iterable[Any]) -> int:
+        found = write_whole(path, parts)
+        if path.name == name:
+            path.write_bytes((folder / name).read_bytes())
+        return found
+
+    monkeypatch.setattr(saved, "write_whole", interleaved)
+    _product(3, 8).save(tmp_path)
+    with pytest.raises(ArgumentError, match=rf"{name} is damaged, or another model's"):
+        graph.load(tmp_path)
+
+
 def test_kernels_of_the_cache_that_are_damaged_are_compiled_again(tmp_path: Path):
     x = graph.var("x", (2, 16), "float32")
     module = graph.module(main=graph.function([x], graph.op.tanh(x)))
@@ -102,6 +132,15 @@ def test_the_checksum_sees_each_byte_and_the_length(data: bytes, at: int, change
         other = raw.copy()
         other[at] ^= change
         assert checksum(other) != checksum(raw)
+
+
+@given(st.integers(0, 1535), st.integers(0, 1535))
+def test_the_checksum_sees_the_order_of_words(a: int, b: int):
+    words = np.arange(1536, dtype=np.uint64)
+    other = words.copy()
+    other[[a, b]] = other[[b, a]]
+    same = checksum(words.view(np.uint8)) == checksum(other.view(np.uint8))
+    assert same == (a == b)
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=9))
