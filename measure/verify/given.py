@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autosched.checks import mapping, shown
+from autosched.checks import mapping, shown, unmasked
 from autosched.errors import MeasureError
 from autosched.tir import dtypes
 from autosched.tir.nodes import PrimFunc, inputs_of
@@ -22,8 +22,8 @@ _given: dict[str, dict[str, Array]] = {}
 
 def give_inputs(key: str, func: PrimFunc, inputs: Mapping[str, Any]) -> None:
     """Take arrays for inputs of `func`, a workload of that key, by parameter name; an empty mapping
-    takes those given before back. Raises MeasureError for a name that is no input, or an array of
-    another shape or dtype."""
+    takes those given before back. Raises MeasureError for a name that is no input, a masked array,
+    or an array of another shape or dtype."""
     known = {b.name: b for b in inputs_of(func)}
     found: dict[str, Array] = {}
     expected = "a mapping from names to arrays"
@@ -33,6 +33,7 @@ def give_inputs(key: str, func: PrimFunc, inputs: Mapping[str, Any]) -> None:
                 f"task_inputs has {shown(name)}, which is no input of {func.name}; its inputs are "
                 f"{', '.join(known)}"
             )
+        unmasked(f"{name} of task_inputs", value, MeasureError)
         buffer, array = known[name], np.asarray(value)
         shape = tuple(int(n) for n in buffer.shape)
         if array.shape != shape or array.dtype != dtypes.array_dtype(buffer.dtype):

@@ -14,6 +14,7 @@ import autosched as at
 from autosched import graph, te
 from autosched.errors import AutoschedError
 from autosched.graph import op
+from measure.verify.given import give_inputs
 
 MASKED = np.ma.masked_array(np.ones((4, 8), "f4"), mask=np.eye(4, 8))
 
@@ -27,10 +28,10 @@ def _module() -> Any:
     return graph.module(main=graph.function([x], op.add(x, x)))
 
 
-def _function() -> Any:
+def _program() -> Any:
     a = te.placeholder((4, 8), name="A")
     b = te.compute((4, 8), lambda i, j: a[i, j] * 2.0, name="B")
-    return at.build(at.Schedule(te.create_prim_func([a, b])))
+    return te.create_prim_func([a, b])
 
 
 def _open() -> Any:
@@ -38,7 +39,7 @@ def _open() -> Any:
     return model([node], [info("x", ["n", 8])], [info("y", ["n", 8])])
 
 
-MODULE, FUNCTION = _module(), _function()
+MODULE, FUNCTION = _module(), at.build(at.Schedule(_program()))
 TAKERS: dict[str, Callable[[Any], Any]] = {
     "a function": lambda x: FUNCTION(x, np.empty((4, 8), "f4")),
     "an output": lambda x: FUNCTION(np.ones((4, 8), "f4"), x),
@@ -47,6 +48,7 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "sizes of each call": lambda x: graph.build_dynamic(_open())(x),
     "evaluate": lambda x: graph.evaluate(MODULE, "main", x),
     "a constant": graph.const,
+    "inputs of a task": lambda x: give_inputs("", _program(), {"A": x}),
     "samples": lambda x: graph.quantise(MODULE, {"x": x}),
 }
 
