@@ -52,13 +52,15 @@ exit status: 0 done, 1 failed (the reason is on standard error), 2 wrong usage, 
 
 
 def program() -> int:
-    """The process of a command: `main`, where a second Ctrl-C ends what is left without a word."""
+    """The process of a command: `main`, where a second Ctrl-C ends what is left without a word,
+    unless it is ignored from the start, as it is of a script's job in the background."""
     try:
         return main()
     except KeyboardInterrupt:  # while the first one was answered
         return INTERRUPTED
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -187,16 +187,21 @@ def test_an_interrupt_while_a_command_is_loaded_is_no_traceback(
     assert capsys.readouterr().err == "autosched tune: interrupted\n"
 
 
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(signal.default_int_handler, signal.SIG_DFL), (signal.SIG_IGN, signal.SIG_IGN)],
+    ids=["heeded", "ignored"],
+)
 def test_a_second_interrupt_while_the_first_is_answered_is_no_traceback(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, start: Any, end: Any
 ) -> None:
     def interrupted() -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main, "main", interrupted)
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, start)
     try:
         assert main.program() == 130
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is end
     finally:
         signal.signal(signal.SIGINT, before)
