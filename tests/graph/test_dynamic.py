@@ -128,9 +128,9 @@ def test_a_model_that_is_not_padded() -> None:
         for a, b in zip(dynamic(x), exact, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     assert dynamic.builds == ("sizes x=5,1,3", "sizes x=2,1,3")
-    assert list(dynamic.refused.values()) == [
+    assert set(dynamic.refused.values()) == {
         "Hardmax along an axis whose size depends on the length"
-    ]
+    }
 
 
 def test_positions_that_end_before_the_capacity() -> None:
@@ -176,13 +176,16 @@ def attention() -> bytes:
         ([(1, 3, 5), (1, 2, 9), (1, 4, 6), (1, 7, 6), (1, 2, 11), (1, 9, 20)],
          ["lengths 2 to 32 and 2 to 32 of x=1,32,3 past=1,32,3 mask=1,1,64"]),
         ([(2, 1, 5), (4, 1, 6), (3, 1, 8), (5, 1, 6), (2, 1, 20), (3, 1, 3)],
-         ["lengths 2 to 32 and 2 to 31 of x=32,1,3 past=32,31,3 mask=32,1,32"]),
+         ["lengths 5 to 8 and 2 to 31 of x=8,1,3 past=8,31,3 mask=8,1,32",
+          "lengths 2 to 4 and 2 to 31 of x=4,1,3 past=4,31,3 mask=4,1,32"]),
         ([(2, 3, 5), (3, 2, 9), (4, 5, 6), (3, 7, 8), (5, 3, 3)],
-         ["lengths 2 to 32 and 2 to 32 and 2 to 32 of x=32,32,3 past=32,32,3 mask=32,1,64"]),
+         ["lengths 2 to 4 and 2 to 32 and 2 to 32 of x=4,32,3 past=4,32,3 mask=4,1,64",
+          "lengths 5 to 8 and 2 to 32 and 2 to 32 of x=8,32,3 past=8,32,3 mask=8,1,64"]),
         ([(2, 2, 5), (2, 2, 6), (2, 2, 7), (3, 2, 5), (3, 2, 6), (3, 2, 8), (4, 2, 12), (5, 2, 8)],
          ["lengths 2 to 30 of x=2,2,3 past=2,30,3 mask=2,1,32",
           "lengths 2 to 30 of x=3,2,3 past=3,30,3 mask=3,1,32",
-          "lengths 2 to 32 and 2 to 30 of x=32,2,3 past=32,30,3 mask=32,1,32"]),
+          "lengths 2 to 4 and 2 to 30 of x=4,2,3 past=4,30,3 mask=4,1,32",
+          "lengths 5 to 8 and 2 to 30 of x=8,2,3 past=8,30,3 mask=8,1,32"]),
     ],
     ids=["tokens and cache", "batch and cache", "all three", "batches of many lengths"],
 )  # fmt: skip
@@ -226,7 +229,7 @@ def test_a_batch_flattened_with_its_tokens(batches: tuple[int, ...]) -> None:
         for found, expected in zip(dynamic(x), every, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert not dynamic.refused
-    assert sum(b.startswith("lengths") for b in dynamic.builds) == 1
+    assert sum(b.startswith("lengths") for b in dynamic.builds) == (1 if len(batches) == 1 else 2)
 
 
 def test_lengths_that_grow_differently_are_built_apart() -> None:
@@ -238,7 +241,7 @@ def test_lengths_that_grow_differently_are_built_apart() -> None:
         (z,) = dynamic.run({"y": y, "x": x})
         np.testing.assert_allclose(z, x @ y, rtol=1e-4, atol=1e-5)
     assert [b.split(" of ")[0] for b in dynamic.builds if b.startswith("lengths")] == [
-        "lengths 2 to 32", "lengths 2 to 32", "lengths 2 to 32 and 2 to 32",
+        "lengths 2 to 32", "lengths 5 to 8", "lengths 5 to 8 and 2 to 32",
     ]  # fmt: skip
 
 

@@ -15,6 +15,8 @@ Shapes = tuple[tuple[int, ...], ...]
 CAPACITIES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 """Sizes that padded axes are given, the longest of a model's: each costs a build, and up to half
 of what is computed is padding."""
+BATCHES = (4, 8, 16, *CAPACITIES)
+"""Those of the first axes of inputs, such as a batch: all that is computed grows with it."""
 LEAST = 2
 """The least length that is padded: axes of one element may be broadcast."""
 MOST = 3
@@ -53,14 +55,20 @@ class Family:
         """By how many elements the longest axis of one length is longer than the shortest."""
         return max(size.more for _, _, size in self.sizes if size.of == (n,))
 
+    def capacities(self, n: int) -> tuple[int, ...]:
+        """The capacities of one length."""
+        axes = [(i, axis) for i, axis, size in self.sizes if size.of == (n,)]
+        batch = all(axis == 0 and len(self.others[i]) > 1 for i, axis in axes)
+        return BATCHES if batch else CAPACITIES
+
     def ranges(self, lengths: Lengths) -> list[tuple[int, int]] | None:
         """The least of each length and its capacity in the build that serves these lengths; None
         where there is none, as a range of fewer than three lengths."""
         out = []
         for n, length in enumerate(lengths):
-            more = self.longer(n)
-            capacity = next((c for c in CAPACITIES if c >= length + more), 0)
-            below = max((c for c in CAPACITIES if c < capacity), default=0)
+            more, capacities = self.longer(n), self.capacities(n)
+            capacity = next((c for c in capacities if c >= length + more), 0)
+            below = max((c for c in capacities if c < capacity), default=0)
             out.append((max(LEAST, below - more + 1), capacity - more))
             if length < LEAST or out[-1][1] - out[-1][0] < LEAST:
                 return None

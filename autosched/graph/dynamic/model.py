@@ -169,7 +169,9 @@ class DynamicModel:
             if bucket.serves(shapes):
                 self._buckets.move_to_end(key)
                 return bucket
-        for family in families(shapes, self._seen)[:TRIED]:
+        known = dict.fromkeys(b.family for b in self._buckets.values())
+        fit = sorted((f for f in known if f.lengths(shapes)), key=lambda f: -f.count)
+        for family in (*fit, *families(shapes, self._seen)[:TRIED]):
             made = self._bucket(family, shapes)
             if made is not None:
                 return made
