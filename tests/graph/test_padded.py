@@ -150,10 +150,13 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
         ([FLAT, NODE("Transpose", ["x"], ["t"]), NODE("Reshape", ["t", "all"], ["g"]),
           NODE("Add", ["f", "g"], ["y"])], "float32", "sizes 128, 126, 66"),
         ([FLAT, NODE("Reshape", ["f", "halves"], ["y"])], "float32", "Reshape of a part"),
+        ([FLAT, NODE("Unsqueeze", ["f", "zeros"], ["u"]),
+          NODE("GatherElements", ["u", "places"], ["y"], axis=0)], "float32", "different lengths"),
         ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
     ],
     ids=["remainder", "one length", "mean of integers", "running sum", "beginning", "place",
-         "longer", "rows and columns in turn", "halves", "last of equal ones"],
+         "longer", "rows and columns in turn", "halves",
+         "first of two", "last of equal ones"],
 )  # fmt: skip
 def test_what_three_lengths_do_not_tell(nodes: list[onnx.NodeProto], dtype: str, said: str) -> None:
     """Results would differ at lengths that are not read, or follow from padding."""
@@ -171,6 +174,7 @@ def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
         "seven": 7,
         "forty": 40,
         "last": -1,
+        "zeros": [0],
         "ones": [1],
         "fives": [5],
         "halves": [-1, 2],
@@ -178,6 +182,7 @@ def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
         "row": [-1, 0, 40],
         "rows": [2, -1, 4],
         "pairs": [2, -1, 2, 2],
+        "places": np.zeros((1, 40), np.int64),
         "table": np.ones((1, 4), np.float32),
     }
     made = helper.make_graph(

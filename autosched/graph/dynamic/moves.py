@@ -214,9 +214,9 @@ def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) ->
     padding, and below 0 counted from the last element that counts."""
     index = pad.zeroed(index, index.axes)
     value = index.value
-    flat = data.ends[axes[0]]
-    if isinstance(flat, Flat):
-        return _among_others(pad, value, flat)
+    flats = [e for e in (data.ends[a] for a in axes) if isinstance(e, Flat)]
+    if flats:
+        return _among_others(pad, value, flats[0])
     known = isinstance(value.atom, Const) and (value.atom.value >= 0).all()
     if known or all(data.ends[a] is None for a in axes):
         return value
@@ -247,6 +247,9 @@ def _among_others(pad: Masks, index: Value, end: Flat) -> Value:
 def _gather_elements(pad: Masks, step: Step) -> Sequence[Padded]:
     data, index = step.whole
     axis = step.attr("axis", 0) % len(data.ends)
+    for n, (own, end) in enumerate(zip(data.ends, index.ends, strict=True)):
+        if n != axis and own != end and (isinstance(own, Flat) or isinstance(end, Flat)):
+            raise Unsupported(f"{step.name} of axes of different lengths")
     return [Padded(emit(step, [data, _from_start(pad, index, data, [axis])])[0], step.ends[0])]
 
 
