@@ -162,19 +162,21 @@ def _existing(folder: str) -> Path:
     return next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
 
 
-def _default_cache(db: str) -> str | None:
-    """The folder of kernels beside a database; None, told on standard error, where nothing can be
-    written there: a model can be looked at where it lies."""
-    folder = f"{db}.kernels"
+def _cache(options: argparse.Namespace) -> str | None:
+    """The folder of kernels, given or beside the database. One that can only be read is, and None
+    is one that is not there, beside a model in such a folder: either is told on standard error."""
+    folder = options.cache or f"{options.db}.kernels"
     there = _existing(folder)
-    if not there.is_dir() or os.access(there, os.W_OK):
+    found = there == Path(folder)
+    if not there.is_dir() or os.access(there, os.W_OK) or (options.cache and not found):
+        check_folder("--cache", folder)
         return folder
     print(
         f"compiled kernels are not kept: {there.absolute()} cannot be written to; --cache DIR "
         "keeps them elsewhere",
         file=sys.stderr,
     )
-    return None
+    return folder if found else None
 
 
 def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel:
@@ -182,9 +184,7 @@ def build_module(module: IRModule, options: argparse.Namespace) -> CompiledModel
     from autosched.tuning.graph import build
 
     url = "://" in options.db
-    cache = options.cache or (None if url else _default_cache(options.db))
-    if cache is not None:
-        check_folder("--cache", cache)
+    cache = None if url and not options.cache else _cache(options)
     with ExitStack() as stack:
         records: RecordsLike | None = None
         if options.db.lower().startswith(("http://", "https://")):

@@ -4,6 +4,7 @@ a folder."""
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache as once
@@ -32,7 +33,9 @@ class KernelCache:
             return None
 
     def put(self, key: str, program: str, artifact: Artifact) -> None:
-        """Store a kernel. Raises OSError where the folder cannot be written."""
+        """Store a kernel, but not in a folder that is there to be read only. Raises OSError."""
+        if self.folder.is_dir() and not os.access(self.folder, os.W_OK):
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(key, program, artifact.target)
         write_whole(path, [seal(artifact_to_json(artifact))])

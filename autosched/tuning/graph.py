@@ -45,7 +45,8 @@ def build(
 
     `records`: a log, a SQLite file, a database URL or an open source, whose best schedules are
     taken; a kernel without one has the default schedule. `params` makes inputs constants, by name.
-    `cache` is a folder of compiled kernels, used and added to; several processes may share it.
+    `cache` is a folder of compiled kernels, used, and added to unless it can only be read; several
+    processes may share it.
     `consume`: weights leave the module as they are packed, so that they are not in memory twice.
     `flush_denormals`: floats below the least normal number (1.2e-38 of float32) are taken for 0 by
     kernels, which are many times slower on them; onnxruntime keeps them by default, too.

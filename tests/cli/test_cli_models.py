@@ -13,6 +13,8 @@ from cli_runner import Cli
 from graph_models import info, model, reference, residual_net
 from onnx import helper
 
+from autosched.graph import cache
+
 
 @pytest.fixture
 def net(tmp_path, monkeypatch):
@@ -56,6 +58,30 @@ def test_a_folder_that_cannot_be_written_to(cli: Cli, net, tmp_path, monkeypatch
         said = f"{tmp_path} cannot be written to; give a folder that can be"
         folder = "net" if option == "--cache" else "out"
         assert done.err == f"autosched compile: -o {folder}: {said}\n"
+
+
+def test_kernels_in_a_folder_that_cannot_be_written_to_are_used(
+    cli: Cli, net, tmp_path, monkeypatch
+) -> None:
+    assert cli("compile", "net.onnx").status == 0
+    folder = tmp_path / "autosched.db.kernels"
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda p, m: Path(p).resolve() != folder and allowed(p, m))
+    removed = min(folder.iterdir())
+    removed.unlink()
+    kept = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    read = []
+    unseal = cache.unseal
+    monkeypatch.setattr(cache, "unseal", lambda raw: read.append(raw) or unseal(raw))
+    for given in ((), ("--cache", str(folder))):
+        done = cli("show", "net.onnx", "--as", "plan", *given)
+        assert done.status == 0
+        assert done.err.startswith(f"compiled kernels are not kept: {folder} cannot be written to")
+        assert {p: p.stat().st_mtime_ns for p in folder.iterdir()} == kept
+    assert len(read) == 2 * len(kept)
+    monkeypatch.setattr(os, "access", lambda p, m: Path(p).resolve() != tmp_path and allowed(p, m))
+    done = cli("show", "net.onnx", "--as", "plan", "--cache", "new")
+    assert done.err.startswith(f"autosched show: --cache new: {tmp_path} cannot be written to")
 
 
 def test_int8_says_how_many_products_it_took(cli: Cli, tmp_path, monkeypatch) -> None:
