@@ -100,6 +100,7 @@ class CompiledModel:
                     if self._native.stops:
                         self._native.check()
                     return made
+            del made  # for the call below to take
         arrays = self.checked(inputs)
         with self._lock:
             return tuple(self._program.run(arrays))
