@@ -232,9 +232,11 @@ def test_top_k(data: st.DataObject) -> None:
     k = data.draw(st.integers(1, min(many, 64)))
     dtype = data.draw(st.sampled_from(DTYPES[:-1]))
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
-    x = values(rng, (*outer, many), dtype)
+    axis = data.draw(st.integers(0, len(outer)))
+    x = np.ascontiguousarray(np.moveaxis(values(rng, (*outer, many), dtype), -1, axis))
     v = graph.var("x", x.shape, dtype)
-    made = op.top_k(v, graph.const(np.array([k])), largest=data.draw(st.integers(0, 1)), outputs=2)
+    attrs = {"axis": axis, "largest": data.draw(st.integers(0, 1))}
+    made = op.top_k(v, graph.const(np.array([k])), **attrs, outputs=2)
     module = graph.module(main=graph.function([v], tuple(made)))
     model = graph.build(module)
     assert model.host_operators == ()

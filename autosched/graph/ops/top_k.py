@@ -10,6 +10,7 @@ from typing import Any
 from autosched.graph.errors import Unsupported
 from autosched.graph.ops.routines import first_long, fixed, nest, number, routine
 from autosched.graph.ops.tensors import TensorLike, normal_axis
+from autosched.graph.ops.views import transpose
 
 MOST = 64
 """Elements asked for: of more, NumPy's sorting is faster than moving them one by one."""
@@ -55,11 +56,19 @@ def top_k_kernel(
     largest: int = 1,
     sorted: int = 1,
 ) -> Any:
-    """The k largest or smallest elements along the last axis, best first, and their indices."""
+    """The k largest or smallest elements along an axis, best first, and their indices. They are
+    sought in rows: those of another axis are put next to each other before, and back afterwards."""
+    rank = len(x.shape)
+    along = normal_axis(axis, rank)
+    if along < rank - 1:
+        last = (*range(along), *range(along + 1, rank), along)
+        back = (*range(along), rank - 1, *range(along, rank - 1))
+        found = top_k_kernel(transpose(x, perm=last), k, largest=largest, sorted=sorted)
+        return tuple(transpose(t, perm=back) for t in found)
     shape = fixed(x.shape)
     many, outer = shape[-1], shape[:-1]
-    if k is None or normal_axis(axis, len(shape)) != len(shape) - 1 or x.dtype == "bool":
-        raise Unsupported("the axis is not the last one, or K is missing")
+    if k is None or x.dtype == "bool":
+        raise Unsupported("K is missing, or elements are bool")
     n = int(number(k, 0))
     if not 1 <= n <= min(MOST, many):
         raise Unsupported(f"K is {n}; expected 1 to {min(MOST, many)}")
