@@ -277,6 +277,25 @@ def test_tiles_of_results_that_no_cache_holds_are_streamed() -> None:
         assert bool(site.block.annotation("streaming", False)) == streamed
 
 
+@pytest.mark.parametrize(
+    ("depth", "window", "small"), [(16, 1, True), (2048, 1, False), (2, 3, False)]
+)
+def test_tiles_of_short_sums_stay_in_the_first_cache(depth: int, window: int, small: bool) -> None:
+    """Until their consumer has read them; windows, and long sums, have tiles of more rows."""
+    x = te.placeholder((8, 82, 82, depth), name="x")
+    w = te.placeholder((window, window, depth, 96), name="w")
+    r, q, c = (te.reduce_axis((0, n), name=a) for a, n in zip("rqc", w.shape[:3], strict=True))
+    conv = te.compute(
+        (8, 80, 80, 96),
+        lambda n, i, j, o: te.sum(x[n, i + r, j + q, c] * w[r, q, c, o], axis=[r, q, c]),
+        name="conv",
+    )
+    relu = te.compute(conv.shape, lambda *at: te.max(conv[at], 0), name="relu")
+    site = site_of(default_schedule(create_prim_func([x, w, relu]), TARGET).func, "relu")
+    stored = np.prod([loop.extent for loop in site.loops[-5:]]) * 4
+    assert (stored <= TARGET.l1_bytes // 2) == small
+
+
 def test_little_work_is_not_worth_threads() -> None:
     small = default_schedule(prim_func_of("softmax", (8, 16)), TARGET).func
     assert all(x.kind != "parallel" for x in loops_of(small))

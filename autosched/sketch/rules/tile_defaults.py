@@ -132,6 +132,28 @@ def enough_tasks(specs: list[TileSpec], wanted: int) -> tuple[DecisionSpec, ...]
         specs[largest] = replace(specs[largest], default=(outer, around[1], *inner))
 
 
+def within_cache(specs: list[TileSpec], info: BlockInfo, target: Target) -> list[TileSpec]:
+    """The specs with smaller default cache tiles along the outermost axes of rows, so that the
+    first cache has a tile's results when its consumer reads them.
+
+    Not where it has no room for what all rows share, which more of them are then to read, nor where
+    windows slide, which read anew what lies at the edges of a tile.
+    """
+    room = target.l1_bytes // 2 // dtypes.itemsize(info.block.writes[0].buffer.dtype)
+    terms = prod(s.extent for s in specs if s.role == "reduce")
+    shared = terms * prod(prod(s.default) for s in specs if s.role == "vector")
+    specs = list(specs)
+    if shared > room or any(_slides(a, info) for a in info.block.reads):
+        return specs
+    for n, spec in enumerate(specs):
+        while spec.role == "rows" and spec.default[1] > 1:
+            if prod(prod(s.default) for s in specs if s.role != "reduce") <= room:
+                return specs
+            _, middle, inner = spec.default
+            spec = specs[n] = replace(spec, default=tiles_around(spec.extent, inner, middle // 2))
+    return specs
+
+
 def extent_of(axis: Iter) -> int:
     return int(axis.extent)
 

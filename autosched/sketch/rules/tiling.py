@@ -44,6 +44,7 @@ from autosched.sketch.rules.tile_defaults import (
     shares_dimension,
     tiles_around,
     whole,
+    within_cache,
     without_tail,
 )
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -265,6 +266,7 @@ def tile_specs(
         else:
             default = tiles_around(extent, rows.get(id(axis.var), 1), down)
             found.append(TileSpec(info.name, name, levels, extent, "rows", 1, default))
+    found = within_cache(found, info, target)
     return enough_tasks(found, target.num_cores if streamed else 4 * target.num_cores)
 
 
