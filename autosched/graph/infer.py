@@ -22,7 +22,7 @@ from autosched.graph.conversion import Patterns, held
 from autosched.graph.errors import Unsupported
 from autosched.graph.higher import HIGHER
 from autosched.graph.ir import Array, Atom, Call, Const, Var
-from autosched.graph.ops.registry import Known, Operator
+from autosched.graph.ops.registry import Known, Operator, like_first
 from autosched.graph.ops.shortcuts import shortcut
 from autosched.graph.ops.tensors import TensorLike, View, computed, is_empty
 from autosched.graph.spec import frozen
@@ -141,7 +141,7 @@ def inference(call: Call, outputs: int) -> Inference:
         except Unsupported:
             pass  # NumPy computes it, or says what is wrong
     if op.is_host or dynamic or unknown:
-        stated = _stated(call) if dynamic else None
+        stated = _stated(op, call, types) if dynamic else None
         found = stated if dynamic or not op.is_host else _host_types(op, call)
         given = found if found is not None and len(found) >= outputs else (ANY,) * outputs
         return Inference(given[:outputs], "host", frozenset(range(len(types))))
@@ -153,9 +153,14 @@ def _infer_call(call: Call, types: Sequence[TensorType | None], outputs: int) ->
     return _infer(str(call.callee), tuple(types), literals, call.attrs, outputs)
 
 
-def _stated(call: Call) -> tuple[TensorType, ...] | None:
+def _stated(
+    op: Operator, call: Call, types: Sequence[TensorType | None]
+) -> tuple[TensorType, ...] | None:
     """The type of the result of a Reshape that says all of it: where the input has another number
-    of elements, running it is an error. Of a Gather the dtype."""
+    of elements, running it is an error. Of a Gather the dtype; that of what is written to, however
+    many updates there are."""
+    if op.result is like_first and types and types[0] is not None and types[0].is_static:
+        return (types[0],)
     shape = call.attr("shape")
     t = call.args[0].type if call.args and isinstance(call.args[0], Var) else None
     if not isinstance(t, TensorType) or not t.dtype:

@@ -351,6 +351,28 @@ def test_positions_written_into_constants_are_constants(rng):
     np.testing.assert_array_equal(z, x[[[0, 2, 3]]])
 
 
+def test_what_follows_rows_written_where_data_say_is_compiled(rng):
+    """Images among the tokens of a text: how many rows are written is data, the result's shape is
+    not, so that the layers behind are kernels."""
+    weights = {"w": rng.standard_normal((4, 3)).astype("f4")}
+    nodes = [
+        make_node("NonZero", ["mask"], ["n"]),
+        make_node("Transpose", ["n"], ["at"]),
+        make_node("GatherND", ["image", "at"], ["rows"]),
+        make_node("ScatterND", ["text", "at", "rows"], ["mixed"]),
+        make_node("MatMul", ["mixed", "w"], ["y"]),
+    ]
+    inputs = [info("mask", [2, 5], "bool"), info("text", [2, 5, 4])]
+    proto = model(nodes, [*inputs, info("image", [2, 5, 4])], [info("y", [2, 5, 3])], weights)
+    built = graph.build(graph.from_onnx(proto))
+    assert set(built.host_operators) == {"NonZero", "Transpose", "GatherND", "ScatterND"}
+    text, image = (rng.standard_normal((2, 5, 4)).astype("f4") for _ in range(2))
+    for mask in (rng.random((2, 5)) < 0.5, np.zeros((2, 5), bool)):
+        (y,) = built(mask, text, image)
+        mixed = np.where(mask[..., None], image, text)
+        np.testing.assert_allclose(y, mixed @ weights["w"], rtol=1e-5, atol=1e-5)
+
+
 def test_large_constants_are_not_written_while_a_file_is_read():
     many = 20_000
     weights = {"at": np.array([[1]]), "one": np.array([1.0], "f4"), "t": np.zeros(many, "f4")}
