@@ -23,6 +23,7 @@ from autosched.graph.builder import Value, function, var
 from autosched.graph.dynamic.lengths import Axis, Flat, Grid, Lengths
 from autosched.graph.dynamic.rules import rule_of
 from autosched.graph.dynamic.sizes import check_sizes, watched
+from autosched.graph.dynamic.told import Told
 from autosched.graph.dynamic.values import Ends, Masks, Padded, Step, op
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array, Atom, Call, Const, Function, Var, type_of
@@ -93,6 +94,7 @@ class Padding:
 
     def __post_init__(self) -> None:
         self.masks = Masks.over(self.grid)
+        self.told = Told([r.makers for r in self.readings])
         for r in self.readings:
             self.bound.update((id(b.value), b.vars) for b in r.main.body.bindings)
 
@@ -224,7 +226,7 @@ class Padding:
             return None
         if all(a is atoms[0] for a in atoms):
             return Padded(Value(atoms[0]), (None,) * arrays[0].ndim)
-        if len({a.ndim for a in arrays}) != 1:
+        if len({a.ndim for a in arrays}) != 1 or self.told.degree(atoms) is None:
             return None
         a, *others = arrays
         if all(_is_beginning(a, b) for b in others):
