@@ -321,3 +321,25 @@ def test_values_without_elements(make, dtype):
     found, want = graph.build(mod)(*arrays)[0], graph.evaluate(mod, "main", *arrays)
     assert (found.shape, found.dtype) == (want.shape, want.dtype)
     np.testing.assert_array_equal(found, want)
+
+
+SCALED = {
+    "abs of a product": lambda x, s: graph_op.abs(graph_op.mul(x, graph_op.exp(s))),
+    "product": lambda x, s: graph_op.mul(x, graph_op.sub(graph.const(np.float32(4)), s)),
+    "relu of a sum": lambda x, s: graph_op.relu(graph_op.add(x, graph_op.exp(s))),
+    "where": lambda x, s: graph_op.where(graph_op.less(x, graph_op.exp(s)), x, graph_op.neg(x)),
+}
+
+
+@pytest.mark.parametrize("shape", [(32, 4), (2, 64), (8, 32, 16)])
+@pytest.mark.parametrize("reduce", [graph_op.reduce_sum, graph_op.reduce_max])
+@pytest.mark.parametrize("case", SCALED)
+def test_a_reduction_of_what_a_computed_scalar_scales(case, reduce, shape, rng):
+    """The scalar's block has no loop of its own, wherever it is computed."""
+    x, s = graph.var("x", shape), graph.var("s", ())
+    arrays = [rng.standard_normal(shape).astype("f4"), np.float32(0.3)]
+    for axis in range(len(shape)):
+        made = reduce(SCALED[case](x, s), [axis], keepdims=0)
+        mod = graph.module(main=graph.function([x, s], made))
+        found, want = graph.build(mod, threads=1)(*arrays)[0], graph.evaluate(mod, "main", *arrays)
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

@@ -223,8 +223,9 @@ def _cost(blocks: dict[str, BlockInfo], group: list[str]) -> float:
 
 
 def own_loops(schedule: Schedule, info: BlockInfo) -> tuple[LoopRV, ...]:
-    """The innermost loops of a block, one an axis."""
-    return schedule.get_loops(schedule.get_block(info.name))[-len(info.block.iters) :]
+    """The innermost loops of a block, one an axis: none of a scalar."""
+    loops = schedule.get_loops(schedule.get_block(info.name))
+    return loops[len(loops) - len(info.block.iters) :]
 
 
 def piece_spec(

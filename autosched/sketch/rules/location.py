@@ -9,7 +9,7 @@ from math import prod
 from autosched.errors import ScheduleError
 from autosched.sketch.analysis import BlockInfo, used_axes
 from autosched.sketch.decisions import TileSpec
-from autosched.sketch.rules.default import row_group, schedule_group
+from autosched.sketch.rules.default import own_loops, row_group, schedule_group
 from autosched.sketch.rules.inline import stays_small
 from autosched.sketch.rules.tile_defaults import lanes_of
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -53,9 +53,9 @@ class ComputeLocation:
             schedule = state.fork()
             schedule.compute_inline(schedule.get_block(block))
             found.append(state.advance(schedule, choice=f"{block}.inline"))
-        if len(info.consumers) == 1:
+        if len(info.consumers) == 1 and info.spatial:  # a scalar has no axis for vectors
             nest = state.nest_of(info.consumers[0])
-            at_tile = self._at_tile(state, block, nest) if nest is not None else None
+            at_tile = self._at_tile(state, info, nest) if nest is not None else None
             if at_tile is not None:
                 consumer = blocks[info.consumers[0]]
                 stored = masks_lanes(info, consumer, state.target)
@@ -68,17 +68,14 @@ class ComputeLocation:
         root = replace(root, choices=(*root.choices, f"{block}.root"))
         return [root, *found] if often else [*found, root]
 
-    def _at_tile(self, state: State, block: str, nest: TiledNest) -> State | None:
+    def _at_tile(self, state: State, info: BlockInfo, nest: TiledNest) -> State | None:
         schedule = state.fork()
-        copy = schedule.get_block(block)
-        before = len(schedule.get_loops(copy))
         try:
-            schedule.compute_at(copy, nest.outer)
+            schedule.compute_at(schedule.get_block(info.name), nest.outer)
         except ScheduleError:
             return None  # not every location is legal; the others remain
-        own = schedule.get_loops(copy)[-before:]
-        schedule.vectorize(own[-1])
-        return state.advance(schedule, (block,), choice=f"{block}.thread")
+        schedule.vectorize(own_loops(schedule, info)[-1])
+        return state.advance(schedule, (info.name,), choice=f"{info.name}.thread")
 
 
 def tiles_of(info: BlockInfo, consumer: BlockInfo, state: State) -> int:

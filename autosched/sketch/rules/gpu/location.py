@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autosched.errors import ScheduleError
 from autosched.sketch.rules.constant import constant_axes
+from autosched.sketch.rules.default import own_loops
 from autosched.sketch.state import State, Verdict
 
 
@@ -29,12 +30,12 @@ class SpecialComputeLocation:
 
     def apply(self, state: State, block: str) -> list[State]:
         """compute_at, in registers; where no location is legal, inlined."""
-        (name,) = state.blocks()[block].consumers
+        info = state.blocks()[block]
+        (name,) = info.consumers
         nest = state.nest_of(name)
         assert nest is not None  # the condition asks for one
         schedule = state.fork()
         rv = schedule.get_block(block)
-        before = len(schedule.get_loops(rv))
         try:
             schedule.compute_at(rv, nest.outer)
         except ScheduleError:
@@ -42,6 +43,6 @@ class SpecialComputeLocation:
             schedule.compute_inline(schedule.get_block(block))
             return [state.advance(schedule)]
         schedule.set_scope(rv, 0, "local")
-        for loop in schedule.get_loops(rv)[-before:]:
+        for loop in own_loops(schedule, info):
             schedule.unroll(loop)
         return [state.advance(schedule, (block,), choice=f"{block}.thread")]
