@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autosched import graph
 from autosched.errors import ArgumentError
+from autosched.graph.dynamic import DynamicModel
+from autosched.graph.model import Argument
+from autosched.graph.onnx_import import OpenModel
+from autosched.tir.module import IRModule
 
 HEADS, WIDTH = 2, 4
 SIZE = HEADS * WIDTH
@@ -30,6 +35,30 @@ def model(
     tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
     made = helper.make_graph(nodes, "g", infos, outs, tensors)
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+
+
+class Evaluated(graph.CompiledModel):
+    """A module that is evaluated, not built: for calls that need many builds."""
+
+    def __init__(self, module: IRModule) -> None:
+        main: Any = module.graphs["main"]
+        self.main = module
+        self.inputs = tuple(Argument(p.name, p.type.known, p.type.dtype) for p in main.params)
+
+    def __call__(self, *inputs: Any) -> tuple[np.ndarray, ...]:
+        found = graph.evaluate(self.main, "main", *inputs)
+        return found if isinstance(found, tuple) else (found,)
+
+
+def evaluated(data: bytes, kept: int = 16) -> tuple[DynamicModel, list[IRModule]]:
+    """A dynamic model that is evaluated, and the list of what it builds."""
+    built: list[IRModule] = []
+
+    def compiled(module: IRModule) -> Evaluated:
+        built.append(module)
+        return Evaluated(module)
+
+    return DynamicModel(OpenModel(onnx.load_from_string(data)), compiled, kept), built
 
 
 def decoder() -> bytes:
@@ -243,6 +272,18 @@ def test_lengths_that_grow_differently_are_built_apart() -> None:
     assert [b.split(" of ")[0] for b in dynamic.builds if b.startswith("lengths")] == [
         "lengths 2 to 32", "lengths 5 to 8", "lengths 5 to 8 and 2 to 32",
     ]  # fmt: skip
+
+
+def test_the_smallest_build_serves() -> None:
+    """Not the one that was called last, of a larger batch."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    dynamic, _ = evaluated(model(nodes, {"x": ["b", "n", 3]}, ["y"], {}))
+    for b, n in ((2, 5), (2, 6), (2, 7), (3, 5), (4, 6), (5, 7), (2, 6), (2, 4)):
+        x = RNG.standard_normal((b, n, 3)).astype(np.float32)
+        (y,) = dynamic(x)
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+    small, large = (b.family.others for b in reversed(dynamic._buckets.values()))
+    assert (small, large) == (((2, 0, 3),), ((0, 0, 3),))
 
 
 def test_calls_from_several_threads() -> None:

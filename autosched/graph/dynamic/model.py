@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ together by chance."""
 Compiled = Callable[[IRModule], CompiledModel]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bucket:
     """A model for the lengths of a family from the least of a grid up to its capacity."""
 
@@ -50,13 +52,17 @@ class Bucket:
     returned: Returned = field(default_factory=Returned)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def serves(self, shapes: Shapes) -> bool:
-        """Whether inputs may have these shapes."""
-        lengths = self.family.lengths(shapes)
-        return lengths is not None and all(
+    def serves(self, lengths: Lengths) -> bool:
+        """Whether the lengths of the family may be these."""
+        return all(
             low <= n <= high
             for low, n, high in zip(self.grid.least, lengths, self.grid.capacity, strict=True)
         )
+
+    @cached_property
+    def elements(self) -> int:
+        """Of the inputs with their padding."""
+        return sum(map(math.prod, self.family.shapes(self.grid.capacity)))
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The results, cut to the lengths."""
@@ -165,13 +171,19 @@ class DynamicModel:
         if shapes in self._exact:
             self._exact.move_to_end(shapes)
             return self._exact[shapes][0]
-        for key, bucket in reversed(self._buckets.items()):
-            if bucket.serves(shapes):
-                self._buckets.move_to_end(key)
-                return bucket
-        known = dict.fromkeys(b.family for b in self._buckets.values())
-        fit = sorted((f for f in known if f.lengths(shapes)), key=lambda f: -f.count)
-        for family in (*fit, *families(shapes, self._seen)[:TRIED]):
+        known = {b.family: b.family.lengths(shapes) for b in self._buckets.values()}
+        fit = {f: lengths for f, lengths in known.items() if lengths is not None}
+        serving = [
+            (b.elements, key)
+            for key, b in self._buckets.items()
+            if b.family in fit and b.serves(fit[b.family])
+        ]
+        if serving:
+            _, key = min(serving, key=lambda s: s[0])
+            self._buckets.move_to_end(key)
+            return self._buckets[key]
+        longest = sorted(fit, key=lambda f: -f.count)
+        for family in (*longest, *families(shapes, self._seen)[:TRIED]):
             made = self._bucket(family, shapes)
             if made is not None:
                 return made
