@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autosched import graph
 from autosched.errors import ArgumentError
 from autosched.graph.dynamic import DynamicModel
+from autosched.graph.dynamic.lengths import Grid
 from autosched.graph.model import Argument
 from autosched.graph.onnx_import import OpenModel
 from autosched.tir.module import IRModule
@@ -136,7 +137,7 @@ def test_weights_are_in_memory_once() -> None:
     for n in (3, 4, 5):
         dynamic(x, *(np.zeros((1, HEADS, n, WIDTH), np.float32),) * 2)
     (a, _), (b, _) = dynamic._exact.values()
-    (c,) = (bucket.model for bucket in dynamic._buckets.values())
+    (c,) = (bucket.model for bucket in dynamic._buckets)
     weights = [{id(w) for w in m.constants if w.size >= SIZE * SIZE} for m in (a, b, c)]
     assert weights[0] == weights[1]
     assert weights[0]
@@ -203,13 +204,16 @@ def attention() -> bytes:
     ("sizes", "builds"),
     [
         ([(1, 3, 5), (1, 2, 9), (1, 4, 6), (1, 7, 6), (1, 2, 11), (1, 9, 20)],
-         ["lengths 2 to 32 and 2 to 32 of x=1,32,3 past=1,32,3 mask=1,1,64"]),
+         ["lengths 2 to 4 and 5 to 8 of x=1,4,3 past=1,8,3 mask=1,1,12",
+          "lengths 5 to 8 and 5 to 8 of x=1,8,3 past=1,8,3 mask=1,1,16",
+          "lengths 2 to 4 and 9 to 16 of x=1,4,3 past=1,16,3 mask=1,1,20",
+          "lengths 9 to 16 and 17 to 32 of x=1,16,3 past=1,32,3 mask=1,1,48"]),
         ([(2, 1, 5), (4, 1, 6), (3, 1, 8), (5, 1, 6), (2, 1, 20), (3, 1, 3)],
          ["lengths 5 to 8 and 2 to 31 of x=8,1,3 past=8,31,3 mask=8,1,32",
           "lengths 2 to 4 and 2 to 31 of x=4,1,3 past=4,31,3 mask=4,1,32"]),
         ([(2, 3, 5), (3, 2, 9), (4, 5, 6), (3, 7, 8), (5, 3, 3)],
-         ["lengths 2 to 4 and 2 to 32 and 2 to 32 of x=4,32,3 past=4,32,3 mask=4,1,64",
-          "lengths 5 to 8 and 2 to 32 and 2 to 32 of x=8,32,3 past=8,32,3 mask=8,1,64"]),
+         ["lengths 2 to 4 and 5 to 8 and 5 to 8 of x=4,8,3 past=4,8,3 mask=4,1,16",
+          "lengths 5 to 8 and 2 to 4 and 2 to 4 of x=8,4,3 past=8,4,3 mask=8,1,8"]),
         ([(2, 2, 5), (2, 2, 6), (2, 2, 7), (3, 2, 5), (3, 2, 6), (3, 2, 8), (4, 2, 12), (5, 2, 8)],
          ["lengths 2 to 30 of x=2,2,3 past=2,30,3 mask=2,1,32",
           "lengths 2 to 30 of x=3,2,3 past=3,30,3 mask=3,1,32",
@@ -258,7 +262,7 @@ def test_a_batch_flattened_with_its_tokens(batches: tuple[int, ...]) -> None:
         for found, expected in zip(dynamic(x), every, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert not dynamic.refused
-    assert sum(b.startswith("lengths") for b in dynamic.builds) == (1 if len(batches) == 1 else 2)
+    assert sum(b.startswith("lengths") for b in dynamic.builds) == 4
 
 
 def test_lengths_that_grow_differently_are_built_apart() -> None:
@@ -270,7 +274,7 @@ def test_lengths_that_grow_differently_are_built_apart() -> None:
         (z,) = dynamic.run({"y": y, "x": x})
         np.testing.assert_allclose(z, x @ y, rtol=1e-4, atol=1e-5)
     assert [b.split(" of ")[0] for b in dynamic.builds if b.startswith("lengths")] == [
-        "lengths 2 to 32", "lengths 5 to 8", "lengths 5 to 8 and 2 to 32",
+        "lengths 5 to 8", "lengths 9 to 16", "lengths 5 to 8", "lengths 5 to 8 and 5 to 8",
     ]  # fmt: skip
 
 
@@ -278,12 +282,107 @@ def test_the_smallest_build_serves() -> None:
     """Not the one that was called last, of a larger batch."""
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     dynamic, _ = evaluated(model(nodes, {"x": ["b", "n", 3]}, ["y"], {}))
-    for b, n in ((2, 5), (2, 6), (2, 7), (3, 5), (4, 6), (5, 7), (2, 6), (2, 4)):
+    for b, n in ((2, 5), (2, 6), (2, 7), (3, 5), (4, 8), (2, 8)):
         x = RNG.standard_normal((b, n, 3)).astype(np.float32)
         (y,) = dynamic(x)
         np.testing.assert_array_equal(y, np.maximum(x, 0))
-    small, large = (b.family.others for b in reversed(dynamic._buckets.values()))
-    assert (small, large) == (((2, 0, 3),), ((0, 0, 3),))
+    assert [b.split(" of ")[0] for b in dynamic.builds if b.startswith("lengths")] == [
+        "lengths 2 to 4 and 5 to 8", "lengths 5 to 8",
+    ]  # fmt: skip
+
+
+def test_builds_of_several_lengths_do_not_multiply() -> None:
+    """Where many are kept, coarse ones serve what they suit."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    data = model(nodes, {"x": ["b", "n", 2]}, ["y"], {"w": np.ones((2, 1), np.float32)})
+    dynamic, built = evaluated(data, kept=6)
+    rng = np.random.default_rng(0)
+    for k in range(150):
+        x = rng.standard_normal((rng.integers(1, 65), rng.integers(1, 257), 2)).astype(np.float32)
+        (y,) = dynamic(x)
+        np.testing.assert_allclose(y, x.sum(2, keepdims=True), rtol=1e-4, atol=1e-4)
+        if k == 100:
+            early = len(built)
+    assert len(dynamic._buckets) == 6
+    assert (early <= 30, len(built) - early <= 4) == (True, True)
+
+
+def test_builds_that_compute_too_much_do_not_serve() -> None:
+    """Only where no other can be made."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    dynamic, _ = evaluated(model(nodes, {"x": ["b", "n", 2]}, ["y"], {}), kept=1)
+    for b, n in ((50, 300), (51, 301), (52, 302), (60, 400), (2, 3)):
+        dynamic(np.zeros((b, n, 2), np.float32))
+    assert dynamic.builds[-1] == "lengths 2 to 4 and 2 to 4 of x=4,4,2"
+
+
+@pytest.mark.parametrize(
+    ("axes", "capacity"),
+    [
+        (("t", "b", 4), "2 to 4"),
+        ((3, "b", 2, "n", 4), "2 to 4 and 2 to 32"),
+        ((1, 2, "n"), "2 to 32"),
+    ],
+)
+def test_capacities_by_places(axes: tuple[int | str, ...], capacity: str) -> None:
+    """A batch may be small wherever it stands; a cache that grows starts at 32."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    dynamic, _ = evaluated(model(nodes, {"x": list(axes)}, ["y"], {}))
+    for sizes in ((2, 3, 4), (3, 2, 2), (4, 4, 3)):
+        at = {"b": sizes[0], "n": sizes[1], "t": 20}
+        dynamic(np.zeros([at[a] if isinstance(a, str) else a for a in axes], np.float32))
+    assert dynamic.builds[-1].startswith(f"lengths {capacity} of")
+
+
+def test_windows_that_short_lengths_do_not_hold() -> None:
+    """The build is for the lengths that the model takes."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Conv", ["c", "w"], ["y"]),
+    ]
+    data = model(nodes, {"x": [1, 1, "n"]}, ["y"], {"w": np.ones((1, 1, 3), np.float32)})
+    dynamic, _ = evaluated(data)
+    for n in (10, 12, 14, 5, 31):
+        x = RNG.standard_normal((1, 1, n)).astype(np.float32)
+        (y,) = dynamic(x)
+        expected = np.convolve(x[0, 0], [1, 2, 3, 2, 1], "valid")
+        np.testing.assert_allclose(y[0, 0], expected, rtol=1e-4, atol=1e-5)
+    assert [b.split(" of ")[0] for b in dynamic.builds][2:] == ["lengths 5 to 32"]
+
+
+def test_refusals_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two ranges of the same axes no other is read."""
+    nodes = [helper.make_node("Hardmax", ["x"], ["y"], axis=1)]
+    dynamic, built = evaluated(model(nodes, {"x": [1, "n"]}, ["y"], {}))
+    read = DynamicModel._read
+    readings: list[tuple[int, ...]] = []
+
+    def counted(self: DynamicModel, family: Any, lengths: tuple[int, ...]) -> Any:
+        readings.append(lengths)
+        return read(self, family, lengths)
+
+    monkeypatch.setattr(DynamicModel, "_read", counted)
+    sizes = [*range(2, 9), *range(40, 2000, 150)]
+    for n in sizes:
+        dynamic(np.zeros((1, n), np.float32))
+    assert (len(built), len(readings), len(dynamic.refused)) == (len(sizes), 6, 2)
+    dynamic._refuse({(f, Grid((n,), (2,))): "" for n in range(50) for f, _ in dynamic.refused})
+    assert len(dynamic.refused) == 32
+
+
+def test_a_refusal_is_one_line() -> None:
+    def compiled(module: IRModule) -> Evaluated:
+        main: Any = module.graphs["main"]
+        if len(main.params) > 1:
+            raise graph.Unsupported("no kernel\nfor all of this:")
+        return Evaluated(module)
+
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    opened = OpenModel(onnx.load_from_string(model(nodes, {"x": ["n"]}, ["y"], {})))
+    dynamic = DynamicModel(opened, compiled, 4)
+    for n in (5, 6, 7):
+        dynamic(np.zeros(n, np.float32))
+    assert list(dynamic.refused.values()) == ["no kernel"]
 
 
 def test_calls_from_several_threads() -> None:
@@ -330,7 +429,7 @@ def test_inputs_that_do_not_fit() -> None:
     for n in (4, 5):
         dynamic(x, *(np.zeros((1, HEADS, n, WIDTH), np.float32),) * 2)
     wrong = np.zeros((1, HEADS, 6, WIDTH), np.int32)
-    with pytest.raises(ArgumentError, match="int32"):
+    with pytest.raises(ArgumentError, match=r"past_k has shape \(1, 2, 6, 4\) and dtype int32"):
         dynamic(x, wrong, wrong)
     with pytest.raises(ArgumentError, match="kept is 0"):
         graph.build_dynamic(decoder(), kept=0)

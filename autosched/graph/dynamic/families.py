@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autosched.graph.dynamic.lengths import End, Lengths
+from autosched.graph.dynamic.lengths import End, Grid, Lengths
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shapes of the inputs, in order."""
 
-CAPACITIES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+CAPACITIES = (
+    4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192
+)  # fmt: skip
 """Sizes that padded axes are given, the longest of a model's: each costs a build, and up to half
-of what is computed is padding."""
-BATCHES = (4, 8, 16, *CAPACITIES)
-"""Those of the first axes of inputs, such as a batch: all that is computed grows with it."""
+of an axis is padding."""
+COARSE = (4, 16, 64, 128, 512, 2048, 8192)
+"""Those where many builds are kept already: capacities of several lengths multiply."""
+LONG = 32
+"""The least capacity of an axis that is one of the last two and behind two others, as of the
+positions of a cache, which grow through all capacities, or of the rows of an image."""
 LEAST = 2
 """The least length that is padded: axes of one element may be broadcast."""
 MOST = 3
@@ -35,6 +43,11 @@ class Family:
     def count(self) -> int:
         """The number of lengths."""
         return 1 + max(n for _, _, size in self.sizes for n in size.of)
+
+    @functools.cached_property
+    def axes(self) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+        """Which axes grow, and with which lengths."""
+        return tuple((n, axis, size.of) for n, axis, size in self.sizes)
 
     def shapes(self, lengths: Lengths) -> Shapes:
         """The shapes at these lengths."""
@@ -55,24 +68,31 @@ class Family:
         """By how many elements the longest axis of one length is longer than the shortest."""
         return max(size.more for _, _, size in self.sizes if size.of == (n,))
 
-    def capacities(self, n: int) -> tuple[int, ...]:
-        """The capacities of one length."""
+    def capacities(self, n: int, coarse: bool = False) -> list[int]:
+        """The capacities of one length; the first has room for two lengths beside the least."""
         axes = [(i, axis) for i, axis, size in self.sizes if size.of == (n,)]
-        batch = all(axis == 0 and len(self.others[i]) > 1 for i, axis in axes)
-        return BATCHES if batch else CAPACITIES
+        long = any(axis >= max(2, len(self.others[i]) - 2) for i, axis in axes)
+        least = max(LONG if long else 0, self.longer(n) + LEAST + 2)
+        return [c for c in (COARSE if coarse else CAPACITIES) if c >= least]
 
-    def ranges(self, lengths: Lengths) -> list[tuple[int, int]] | None:
-        """The least of each length and its capacity in the build that serves these lengths; None
-        where there is none, as a range of fewer than three lengths."""
-        out = []
+    def elements(self, lengths: Lengths) -> int:
+        """Of the inputs."""
+        return sum(map(math.prod, self.shapes(lengths)))
+
+    def grid(self, lengths: Lengths, coarse: bool = False) -> Grid | None:
+        """The range of each length in the build that serves these, all up to a capacity where they
+        are coarse; None where there is none."""
+        ranges = []
         for n, length in enumerate(lengths):
-            more, capacities = self.longer(n), self.capacities(n)
-            capacity = next((c for c in capacities if c >= length + more), 0)
-            below = max((c for c in capacities if c < capacity), default=0)
-            out.append((max(LEAST, below - more + 1), capacity - more))
-            if length < LEAST or out[-1][1] - out[-1][0] < LEAST:
+            more, capacities = self.longer(n), self.capacities(n, coarse)
+            at = bisect.bisect_left(capacities, length + more)
+            if length < LEAST or at == len(capacities):
                 return None
-        return out
+            below = capacities[at - 1] if at and not coarse else 0
+            least = max(LEAST, below - more + 1)
+            ranges.append((capacities[at] - more, least))
+        capacity, least_of = zip(*ranges, strict=True)
+        return Grid(capacity, least_of)
 
 
 def families(shapes: Shapes, seen: Sequence[Shapes]) -> list[Family]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from autosched.graph.dynamic.lengths import Grid, Lengths
 from autosched.graph.dynamic.padded import Cut, Padding, Reading
 from autosched.graph.dynamic.returned import Returned, write_zeros
 from autosched.graph.errors import Unsupported
+from autosched.graph.executor import checked
 from autosched.graph.ir import Array
 from autosched.graph.model import CompiledModel
 from autosched.graph.onnx_import import OpenModel
@@ -35,6 +35,13 @@ TRIED = 2
 """Families that a call may be built for: each takes readings of the model, and some sizes move
 together by chance."""
 
+MORE = 16
+"""Times the elements that a build may compute before another is made."""
+REFUSALS = 2
+"""Ranges of lengths for which a model is not padded, before others of the same axes are not tried
+any more; each that it is padded for adds one."""
+
+Key = tuple[Family, Grid]
 Compiled = Callable[[IRModule], CompiledModel]
 
 
@@ -45,27 +52,40 @@ class Bucket:
     model: CompiledModel
     module: IRModule
     family: Family
+    asked: Grid
+    """The range that was to be served."""
     grid: Grid
+    """The part of it that the model takes."""
+    coarse: bool
+    """Whether it serves all lengths up to the capacity."""
     cuts: tuple[Cut, ...]
     inputs: dict[int, Array] = field(default_factory=dict)
     """The padded inputs of the last call, by number: fresh pages take longer than the copy."""
     returned: Returned = field(default_factory=Returned)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def serves(self, lengths: Lengths) -> bool:
+    def serves(self, lengths: Lengths | None) -> bool:
         """Whether the lengths of the family may be these."""
-        return all(
+        return lengths is not None and all(
             low <= n <= high
             for low, n, high in zip(self.grid.least, lengths, self.grid.capacity, strict=True)
         )
 
-    @cached_property
+    @functools.cached_property
     def elements(self) -> int:
         """Of the inputs with their padding."""
-        return sum(map(math.prod, self.family.shapes(self.grid.capacity)))
+        return self.family.elements(self.grid.capacity)
+
+    def suits(self, lengths: Lengths) -> bool:
+        """Whether little more is computed than in the build for these lengths only."""
+        own = self.family.grid(lengths) if self.coarse else None
+        if own is None:
+            return True
+        return self.elements <= MORE * self.family.elements(own.capacity)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """The results, cut to the lengths."""
+        """The results, cut to the lengths. Raises ArgumentError, with the shapes without padding,
+        for inputs of other dtypes."""
         lengths = self.family.lengths(tuple(a.shape for a in arrays))
         assert lengths is not None
         with self.lock:
@@ -85,8 +105,11 @@ class Bucket:
 
     def _padded(self, n: int, array: Array) -> Array:
         """Input n with zeros up to its shape at the capacity."""
-        shape = self.model.inputs[n].shape
+        param = self.model.inputs[n]
+        shape = param.shape
         assert shape is not None
+        if array.dtype.name != param.dtype:
+            array = checked(param.name, array, array.shape, param.dtype)
         if array.shape == shape:
             return array
         whole = self.returned.whole(array, shape)
@@ -119,11 +142,12 @@ class DynamicModel:
         """`compiled` builds a module; `kept` builds of each kind are kept, those that were called
         last."""
         self.inputs, self.kept = model.inputs, kept
-        self.refused: dict[tuple[Family, Lengths], str] = {}
-        """Why no build is made for all lengths up to a capacity."""
+        self.refused: dict[Key, str] = {}
+        """Why no build is made for ranges of lengths, those that were tried last."""
         self._open, self._compiled = model, compiled
         self._exact: OrderedDict[Shapes, tuple[CompiledModel, IRModule]] = OrderedDict()
-        self._buckets: OrderedDict[tuple[Family, Lengths], Bucket] = OrderedDict()
+        self._buckets: list[Bucket] = []
+        """Those that were called last at the end."""
         self._seen: deque[Shapes] = deque(maxlen=REMEMBERED)
         self._lock = threading.RLock()
 
@@ -158,36 +182,38 @@ class DynamicModel:
         exact = [f"sizes {_text(self.inputs, s)}" for s in self._exact]
         return (*exact, *(
             f"{b} of {_text(self.inputs, b.family.shapes(b.grid.capacity))}"
-            for b in self._buckets.values()
+            for b in self._buckets
         ))  # fmt: skip
 
     @property
     def modules(self) -> tuple[IRModule, ...]:
         """What is built, in the order of `builds`: `graph.tune` takes them."""
         exact = (module for _, module in self._exact.values())
-        return (*exact, *(b.module for b in self._buckets.values()))
+        return (*exact, *(b.module for b in self._buckets))
 
     def _model(self, shapes: Shapes) -> CompiledModel | Bucket:
         if shapes in self._exact:
             self._exact.move_to_end(shapes)
             return self._exact[shapes][0]
-        known = {b.family: b.family.lengths(shapes) for b in self._buckets.values()}
-        fit = {f: lengths for f, lengths in known.items() if lengths is not None}
-        serving = [
-            (b.elements, key)
-            for key, b in self._buckets.items()
-            if b.family in fit and b.serves(fit[b.family])
-        ]
-        if serving:
-            _, key = min(serving, key=lambda s: s[0])
-            self._buckets.move_to_end(key)
-            return self._buckets[key]
-        longest = sorted(fit, key=lambda f: -f.count)
-        for family in (*longest, *families(shapes, self._seen)[:TRIED]):
-            made = self._bucket(family, shapes)
+        known = {id(b.family): b.family for b in self._buckets}
+        lengths = {key: family.lengths(shapes) for key, family in known.items()}
+        fit = {key: found for key, found in lengths.items() if found is not None}
+        serving = [b for b in self._buckets if b.serves(fit.get(id(b.family)))]
+        bucket = min(serving, key=lambda b: b.elements, default=None)
+        if bucket is not None and bucket.suits(fit[id(bucket.family)]):
+            return self._called(bucket)
+        longest = sorted((known[key] for key in fit), key=lambda f: -f.count)
+        others = families(shapes, self._seen)[:TRIED] if bucket is None else ()
+        refused: dict[Key, str] = {}
+        for family in dict.fromkeys((*longest, *others)):
+            made = self._bucket(family, shapes, refused)
             if made is not None:
                 return made
+        if bucket is not None:
+            self._refuse(refused)
+            return self._called(bucket)
         module = self._open.module(self._named(shapes))
+        self._refuse(refused)
         model = self._compiled(module)
         self._exact[shapes] = model, module
         self._seen.append(shapes)
@@ -195,60 +221,67 @@ class DynamicModel:
             self._exact.popitem(last=False)
         return model
 
-    def _bucket(self, family: Family, shapes: Shapes) -> Bucket | None:
+    def _called(self, bucket: Bucket) -> Bucket:
+        self._buckets.remove(bucket)
+        self._buckets.append(bucket)
+        return bucket
+
+    def _bucket(self, family: Family, shapes: Shapes, refused: dict[Key, str]) -> Bucket | None:
         """The build for all lengths around those of these shapes; None where the model cannot be
-        padded."""
+        padded, which `refused` says then."""
         lengths = family.lengths(shapes)
-        ranges = None if lengths is None else family.ranges(lengths)
-        if lengths is None or ranges is None:
+        if lengths is None:
             return None
-        least, capacity = (tuple(r[n] for r in ranges) for n in (0, 1))
-        key = family, capacity
-        if key in self.refused or key in self._buckets:
-            return None
-        try:
-            capacity, first = self._longest(lengths, capacity, family)
-            if any(high - low < LEAST for low, high in zip(least, capacity, strict=True)):
-                raise Unsupported(f"the model takes lengths up to {_listed(capacity)}")
-            grid = Grid(capacity, least)
-            readings = [first, *(self._read(p, family) for p in grid.points[1:])]
-            function, cuts = Padding(grid, readings).function()
-            module = IRModule({}, {"main": function})
-            model = self._compiled(module)
-        except AutoschedError as e:
-            logger.info(
-                "no build for all lengths up to %s: %s; each is built", _listed(capacity), e
+        many = len(self._buckets) * family.count >= self.kept
+        for coarse in (True, False) if many else (False,):
+            # Coarse ranges hold more thresholds, for which a model may be refused.
+            grid = family.grid(lengths, coarse)
+            if grid is None or not self._may_make(family, grid):
+                continue
+            try:
+                made = self._made(family, lengths, grid, coarse)
+            except AutoschedError as e:
+                refused[family, grid] = str(e).partition("\n")[0]
+                continue
+            self._buckets.append(made)
+            del self._buckets[: -self.kept]
+            return made
+        return None
+
+    def _may_make(self, family: Family, grid: Grid) -> bool:
+        """Whether a build may be made: not where one was made or refused, nor where those of other
+        lengths of the same axes were refused."""
+        same = [b for b in self._buckets if b.family.axes == family.axes]
+        if (family, grid) in self.refused or any(
+            b.family == family and b.asked == grid for b in same
+        ):
+            return False
+        refusals = sum(f.axes == family.axes for f, _ in self.refused)
+        return refusals < REFUSALS + len(same)
+
+    def _refuse(self, refused: Mapping[Key, str]) -> None:
+        """Notes what was refused for shapes that the model takes."""
+        for (family, grid), why in refused.items():
+            text = _listed(grid.capacity)
+            logger.info("no build for all lengths up to %s: %s; each is built", text, why)
+            self.refused[family, grid] = why
+        while len(self.refused) > REMEMBERED:
+            del self.refused[next(iter(self.refused))]
+
+    def _made(self, family: Family, lengths: Lengths, asked: Grid, coarse: bool) -> Bucket:
+        """The build for the part of a range around these lengths that the model takes. Raises
+        Unsupported where it cannot be padded."""
+        read = functools.cache(functools.partial(self._read, family))
+        grid = Grid(_nearest(asked.capacity, lengths, read), _nearest(asked.least, lengths, read))
+        if any(high - low < LEAST for low, high in zip(grid.least, grid.capacity, strict=True)):
+            raise Unsupported(
+                f"the model takes lengths from {_listed(grid.least)} to {_listed(grid.capacity)}"
             )
-            self.refused[key] = str(e)
-            return None
-        made = Bucket(model, module, family, grid, cuts)
-        self._buckets[key] = made
-        while len(self._buckets) > self.kept:
-            self._buckets.popitem(last=False)
-        return made
+        function, cuts = Padding(grid, [read(p) for p in grid.points]).function()
+        module = IRModule({}, {"main": function})
+        return Bucket(self._compiled(module), module, family, asked, grid, coarse, cuts)
 
-    def _longest(
-        self, lengths: Lengths, capacity: Lengths, family: Family
-    ) -> tuple[Lengths, Reading]:
-        """The model at the capacity; where it does not take that, as its positions end before, at
-        the longest lengths from `lengths` on that it takes, one after the other."""
-        try:
-            return capacity, self._read(capacity, family)
-        except Unsupported:
-            found = self._read(lengths, family)
-        for n, beyond in enumerate(capacity):
-            low, high = lengths[n], beyond + 1
-            while high - low > 1:
-                middle = (low + high) // 2
-                tried = (*lengths[:n], middle, *lengths[n + 1 :])
-                try:
-                    found, low = self._read(tried, family), middle
-                except Unsupported:
-                    high = middle
-            lengths = (*lengths[:n], low, *lengths[n + 1 :])
-        return lengths, found
-
-    def _read(self, lengths: Lengths, family: Family) -> Reading:
+    def _read(self, family: Family, lengths: Lengths) -> Reading:
         origins: Origins = {}
         module = self._open.module(self._named(family.shapes(lengths)), origins)
         main: Any = module.graphs["main"]
@@ -256,6 +289,29 @@ class DynamicModel:
 
     def _named(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
         return dict(zip(self.inputs, shapes, strict=True))
+
+
+def _nearest(bound: Lengths, lengths: Lengths, read: Callable[[Lengths], Reading]) -> Lengths:
+    """A bound that the model takes: its positions may end before, or its windows be longer. Where
+    it does not take that, the nearest to it from `lengths` on, one length after the other. Raises
+    Unsupported where it does not take these."""
+    try:
+        read(bound)
+        return bound
+    except Unsupported:
+        read(lengths)
+    for n, end in enumerate(bound):
+        way = 1 if end > lengths[n] else -1
+        near, far = 0, abs(end - lengths[n]) + 1
+        while far - near > 1:
+            middle = (near + far) // 2
+            try:
+                read((*lengths[:n], lengths[n] + way * middle, *lengths[n + 1 :]))
+                near = middle
+            except Unsupported:
+                far = middle
+        lengths = (*lengths[:n], lengths[n] + way * near, *lengths[n + 1 :])
+    return lengths
 
 
 def _listed(lengths: Lengths) -> str:
