@@ -50,7 +50,8 @@ class DaskTransport:
         self.address = check_address(address, tls_dir)
         self._security = security(tls_dir, "client")
         self._inbox: queue.Queue[Event] = queue.Queue()
-        """Of the client at hand: those before it have theirs, which nobody reads any more."""
+        """Messages to the current client. Each client has a queue of its own: what still arrives
+        for an earlier one is dropped with it."""
         self._listing: Listing | None = None
         self._futures: dict[int, Future[None]] = {}
         self._client: Client | None = None
