@@ -143,7 +143,7 @@ def report(db: Path, tasks: int, target: str) -> dict[str, dict[str, float]]:
     family_of = {t.workload_key: f for f, t in every}
     models: dict[str, dict[str, CostModel]] = {
         "random": dict.fromkeys(task_of, at.RandomModel()),
-        "roofline": dict.fromkeys(task_of, BoostedModel(pretrained=False)),
+        "roofline": dict.fromkeys(task_of, BoostedModel()),
         "other families": held_out(data, {k: family_of[k] for k in task_of}),
         "other tasks": held_out(data, {k: str(n % GROUPS) for n, k in enumerate(task_of)}),
     }
@@ -166,7 +166,7 @@ def report(db: Path, tasks: int, target: str) -> dict[str, dict[str, float]]:
 def held_out(data: Dataset, group: dict[str, str]) -> dict[str, CostModel]:
     """By task, a model that learned from the tasks of all other groups."""
     of = np.array([group.get(k, "") for k in data.tasks])[data.task]
-    start = BoostedModel(pretrained=False)
+    start = BoostedModel()
     models = {g: copy.copy(start).train(data.take(of != g)) for g in dict.fromkeys(group.values())}
     return {key: models[g] for key, g in group.items()}
 

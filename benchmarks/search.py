@@ -40,7 +40,7 @@ def score(name: str) -> float:
     population = task.space.sample(np.random.default_rng(0), CANDIDATES)
     population = population.take(population.unique())
     began = time.perf_counter()
-    roofline = BoostedModel(pretrained=False).predict(task, population)
+    roofline = BoostedModel().predict(task, population)
     first = time.perf_counter() - began
     known = population.take(np.flatnonzero(np.isfinite(roofline))[: 2 * RECORDS])
     model = trained(task, known)
@@ -62,7 +62,7 @@ def score(name: str) -> float:
 def trained(task: at.SearchTask, population: Population) -> BoostedModel:
     """A model with all the trees that it may have."""
     rng = np.random.default_rng(1)
-    scores = BoostedModel(pretrained=False).predict(task, population).astype(np.float64)
+    scores = BoostedModel().predict(task, population).astype(np.float64)
     seconds = 1e-3 * np.exp(-scores + rng.normal(0.0, 0.3, len(scores)))
     half = np.arange(RECORDS)
     shared = BoostedModel(0, Boosting(split=10**9)).train(

@@ -127,7 +127,7 @@ def run(
     truth: Truth | Recorded, params: SearchParams, trials: int, seed: int
 ) -> tuple[Floats, float]:
     """Share of the best speed that is held after each trial, and the seconds of proposing."""
-    search = EvolutionarySearch(truth.space, BoostedModel(seed, pretrained=False), seed, params)
+    search = EvolutionarySearch(truth.space, BoostedModel(seed), seed, params)
     rng = np.random.default_rng(seed)
     best = truth.best
     if isinstance(truth, Recorded):

@@ -5,11 +5,10 @@ what the roofline predicts, plus the sum over its stores of what trees say of th
 (XGBoost, Chen and Guestrin, KDD 2016; the sum is Ansor's pack-sum), less what a Gaussian process
 over a dozen features of the program and its decisions learned of this task's errors.
 
-Without data it is the roofline and what trees that the package ships say of it (`pretrained.py`).
-Trees grown on what many tasks have in common (`train`) correct these for all. What a task's own
-measurements say is learned twice, by the Gaussian process, which a few points suffice for, and by
-trees of its own once there are `enough`; the two err differently, so their mean is taken. Failures
-are data.
+Without data it is the roofline alone. Trees grown on what many tasks have in common (`train`)
+correct it for all. What a task's own measurements say is learned twice, by the Gaussian process,
+which a few points suffice for, and by trees of its own once there are `enough`; the two err
+differently, so their mean is taken. Failures are data.
 
 Trees are few and shallow, since thousands of candidates are scored a round; see `Boosting`.
 """
@@ -23,7 +22,6 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from zipfile import BadZipFile
@@ -45,8 +43,6 @@ from cost_model.dataset import Dataset, Floats, log_share
 from cost_model.evaluation import RAW, evaluator_of, summary
 from cost_model.features import NAMES, WIDTH
 from cost_model.objective import Pack
-from cost_model.pretrained import digest as pretrained_digest
-from cost_model.pretrained import said as pretrained_said
 from cost_model.roofline import bound_seconds
 
 if TYPE_CHECKING:
@@ -60,27 +56,21 @@ OWN, CHOICE = 1.0, 3.0
 CHOICE is larger, so that what is not known of a choice is known of no candidate made with it."""
 _UNREADABLE = (BadZipFile, zlib.error, EOFError, RuntimeError)
 """What reading a damaged archive raises, besides ValueError; the last one for its flags."""
-FORMAT = 4
-"""Version of the files that `save` writes. Those of the first, which had only what was learned of
-many tasks, and of the second, which knew no pretrained trees, load as such. What `fit` learned is
-of the features of the fourth."""
+FORMAT = 5
+"""Version of the files that `save` writes. What a model learned is of the roofline and the features
+of one version, so no other is read."""
 
 
 class BoostedModel:
     """Scores in logarithms of shares. Deterministic: the same data, order and seed give the same
-    trees. Without `pretrained` trees it starts from the roofline alone.
-    Raises MissingPackage without XGBoost: at once, not in the middle of a run."""
+    trees. Raises MissingPackage without XGBoost: at once, not in the middle of a run."""
 
-    def __init__(
-        self, seed: int = 0, boosting: Boosting | None = None, *, pretrained: bool = True
-    ) -> None:
+    def __init__(self, seed: int = 0, boosting: Boosting | None = None) -> None:
         require("the cost model of tuning", "xgboost")
         self.seed = integer("seed", seed, 0, AutoschedError)
         kinds = (Boosting, type(None))
         instance("boosting", boosting, kinds, "a cost_model.xgb.Boosting", AutoschedError)
         self.boosting = Boosting() if boosting is None else boosting
-        instance("pretrained", pretrained, bool, "true or false", AutoschedError)
-        self.pretrained = pretrained
         self.data = Dataset.empty()
         self._shared: xgboost.Booster | None = None
         self._own: xgboost.Booster | None = None
@@ -96,7 +86,7 @@ class BoostedModel:
         own, correction = self._own, self._correction
 
         def score(part: Part, found: Floats, features: Floats) -> Floats:
-            learned = [] if own is None else [_of_stores(partial(_said, own), part)]
+            learned = [] if own is None else [_of_stores(own, part)]
             if correction is not None:
                 _check_fitted(correction, task.space, features)
                 learned.append(-correction.excess(features))
@@ -135,10 +125,8 @@ class BoostedModel:
         def look(part: Part) -> tuple[IntArray, T]:
             seconds, valid, raw = part.results[0], part.results[1], part.results[2:]
             found = log_share(bound, seconds)
-            if self.pretrained:
-                found = found + _of_stores(pretrained_said, part)
             if self._shared is not None:
-                found = found + _of_stores(partial(_said, self._shared), part)
+                found = found + _of_stores(self._shared, part)
             features = np.zeros((len(part.rows), _width(space)))
             features[:, :RAW] = summary(seconds, raw)
             features[:, RAW:start] = structures[part.variant]
@@ -148,18 +136,11 @@ class BoostedModel:
         return evaluator_of(space).map(population, look)
 
     def predict_data(self, data: Dataset) -> Floats:
-        """Scores of a data set, shape (P,), by its prior, the pretrained and the shared trees."""
+        """Scores of a data set, shape (P,), by its prior and the shared trees."""
         instance("data", data, Dataset, "a cost_model.dataset.Dataset", AutoschedError)
-        found = self._before(data)
-        if self._shared is not None and len(data):
-            found = found + _summed(_said(self._shared, data.rows), data)
-        return found
-
-    def _before(self, data: Dataset) -> Floats:
-        """Scores of a data set without anything that this model learned."""
-        if not self.pretrained or not len(data):
+        if self._shared is None or not len(data):
             return data.prior
-        return data.prior + _summed(pretrained_said(data.rows), data)
+        return data.prior + _summed(_said(self._shared, data.rows), data)
 
     # Learning ---------------------------------------------------------------------------------
 
@@ -198,12 +179,8 @@ class BoostedModel:
         instance("data", data, Dataset, "a cost_model.dataset.Dataset", AutoschedError)
         self.data = Dataset.concat([self.data, data])
         if len(self.data):
-            self._shared = self.shared_trees(self.data)
+            self._shared = self._grown(self.data, self.boosting.shared)
         return self
-
-    def shared_trees(self, data: Dataset) -> xgboost.Booster:
-        """Trees of what this model, as it starts, gets wrong of a data set of many tasks."""
-        return self._grown(replace(data, prior=self._before(data)), self.boosting.shared)
 
     def _grown(self, data: Dataset, forest: Forest) -> xgboost.Booster:
         """Trees for what the prior gets wrong, grown on all of the data: as many as were best for a
@@ -270,7 +247,6 @@ class BoostedModel:
             "format": FORMAT,
             "features": list(NAMES),
             "seed": self.seed,
-            "pretrained": pretrained_digest() if self.pretrained else None,
             "boosting": asdict(self.boosting),
             "trees": _trees(self._shared),
             "own": _trees(self._own),
@@ -289,9 +265,9 @@ class BoostedModel:
             saved = json.loads(written)
         except (ValueError, RecursionError) as e:
             raise _damaged(text, e) from e
-        if not isinstance(saved, Mapping) or saved.get("format") not in range(1, FORMAT + 1):
+        if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
             raise AutoschedError(
-                f"{text} is no cost model of a format up to {FORMAT}; train the model again"
+                f"{text} is no cost model of this version (format {FORMAT}); train the model again"
             )
         if saved.get("features") != list(NAMES):
             raise AutoschedError(
@@ -300,29 +276,12 @@ class BoostedModel:
         try:
             options = dict(saved["boosting"])
             shared, own = (Forest(**options.pop(name)) for name in ("shared", "own"))
-            started = saved["pretrained"] if saved["format"] > 2 else None
-            found = BoostedModel(
-                saved["seed"], Boosting(shared, own, **options), pretrained=started is not None
-            )
-            found._shared = _booster(saved["trees"])
-            if saved["format"] > 1:
-                found._own = _booster(saved["own"])
-                corrected, digest = saved["corrected"], saved["data"]
-            else:
-                corrected, digest = False, None
+            found = BoostedModel(saved["seed"], Boosting(shared, own, **options))
+            found._shared, found._own = _booster(saved["trees"]), _booster(saved["own"])
+            corrected, digest = saved["corrected"], saved["data"]
         except (LookupError, TypeError, ValueError, AutoschedError) as e:
             raise _damaged(text, e) from e
-        if corrected and saved["format"] < FORMAT:
-            raise AutoschedError(
-                f"{text} has what fit learned of the features of an earlier version; fit the model "
-                "again"
-            )
-        if started not in (None, pretrained_digest()):
-            raise AutoschedError(
-                f"{text} was trained on top of other pretrained trees than this version has; train "
-                "it again"
-            )
-        if digest not in (None, hashlib.sha256(data.read_bytes()).hexdigest()):
+        if digest != hashlib.sha256(data.read_bytes()).hexdigest():
             raise _damaged(data, ValueError(f"it is not the one that {text} was written with"))
         try:
             with data.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -360,12 +319,10 @@ def _summed(said: npt.NDArray[np.float32], data: Dataset) -> Floats:
     return found
 
 
-def _of_stores(
-    says: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]], part: Part
-) -> Floats:
+def _of_stores(trees: xgboost.Booster, part: Part) -> Floats:
     """The sum of what trees say of the stores of each candidate."""
     stores = part.table.shape[1] // WIDTH
-    said = says(part.table.reshape(-1, WIDTH)).reshape(-1, stores)
+    said = _said(trees, part.table.reshape(-1, WIDTH)).reshape(-1, stores)
     found: Floats = said.sum(axis=1, dtype=np.float64)
     return found
 

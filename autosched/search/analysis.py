@@ -60,6 +60,7 @@ from autosched.tir.affine import Digit
 from autosched.tir.expr import Call, Slot, Var
 from autosched.tir.nodes import CONSTANT_AXES, Block, PrimFunc
 from autosched.tir.operations import OPS
+from autosched.tir.padding import share_present
 
 TLB_PAGES = 64.0
 """Pages that the first-level data TLB holds (64 to 96 on current cores)."""
@@ -201,7 +202,7 @@ def _facts(block: Block, target: Target) -> BlockFacts:
     constant = block.annotation(CONSTANT_AXES) is not None
     limit = MAX_CONSTANT_COPIES if constant else MAX_COPIES
     lanes = max(target.vector_bytes // itemsize, 1)
-    return BlockFacts(ops, lanes, itemsize, block.is_reduction, points, limit)
+    return BlockFacts(ops, lanes, itemsize, block.is_reduction, points, limit, share_present(block))
 
 
 def _block_stats(site: SiteUses, facts: BlockFacts) -> BlockStats:

@@ -60,7 +60,7 @@ class StageStats:
 @dataclass(frozen=True)
 class BlockFacts:
     """What follows from the block alone: operations of a point, lanes of a full vector, size of
-    the domain, how many copies may be written out."""
+    the domain, how many copies may be written out, and the share of points that are no padding."""
 
     ops: float
     vector: int
@@ -68,6 +68,7 @@ class BlockFacts:
     is_reduction: bool
     points: Floats
     max_copies: float
+    present: float
 
 
 def loads_of(

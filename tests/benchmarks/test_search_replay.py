@@ -11,8 +11,6 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 WORKLOAD = "matmul 256 256 256"
-FIRST = 16
-"""Trials of the first two rounds, which are proposed before anything is known."""
 
 
 @pytest.fixture
@@ -28,8 +26,8 @@ def test_the_search_closes_in_on_the_best_of_a_measured_space(module: ModuleType
     runs = [module.run(truth, params, 64, seed)[0] for seed in range(2)]
     for held in runs:
         assert ((held > 0.0) & (held <= 1.0)).all()
-        assert held[-1] > held[FIRST - 1]
-    assert np.mean([held[-1] for held in runs]) > 0.95
+    first, last = np.mean([(held[0], held[-1]) for held in runs], axis=0)
+    assert last > max(first, 0.97)
     (again, _) = module.run(truth, params, 64, 0)
     np.testing.assert_array_equal(again, runs[0])
 

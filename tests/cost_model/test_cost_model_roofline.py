@@ -1,4 +1,4 @@
-"""What the roofline charges for threads that start and that wait for one another."""
+"""What the roofline charges for threads that start and wait for one another, and for padding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autosched.search.analysis import analyse
 from autosched.target import Target
 from autosched.workloads import prim_func_of
 from cost_model import roofline as module
-from cost_model.roofline import Machine, roofline
+from cost_model.roofline import Machine, block_cycles, roofline
 
 TARGET = Target("llvm -mcpu=znver5 -num-cores=2")
 STEPS = 10
@@ -29,3 +29,20 @@ def test_a_team_starts_once_and_waits_each_step(
     monkeypatch.setattr(module, "machine_of", lambda target: Machine(fork=0.0, barrier=0.0))
     rest = float(roofline(analysis, TARGET).seconds)
     assert charged - rest == pytest.approx(starts * machine.fork + waits * machine.barrier)
+
+
+def test_padding_inside_a_reduction_takes_no_time() -> None:
+    """3×3 taps of 7×7 pixels: 19 of 21 rows of taps meet data, and of columns."""
+    func = prim_func_of("conv2d", (7, 7, 16, 32, 3, 1, 1))
+    times = []
+    for inlined in (True, False):
+        sch = Schedule(func)
+        if inlined:
+            sch.compute_inline(sch.get_block("pad"))
+        analysis = analyse(sch.func, TARGET, 1)
+        conv = analysis.blocks["conv2d"], analysis.facts["conv2d"]
+        machine = Machine(guard=0.0)
+        times.append(float(block_cycles(*conv, 32.0, machine)))
+        entered = float(conv[0].entries * (machine.entry * conv[0].accumulators + machine.loop))
+        times[-1] -= entered
+    assert times[0] / times[1] == pytest.approx((19 / 21) ** 2)

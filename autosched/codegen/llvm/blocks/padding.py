@@ -1,24 +1,22 @@
-"""Terms of a reduction that a condition makes its identity: a convolution's padding.
+"""Loops over terms of a reduction that may be its identity (`tir/padding.py`).
 
-A factor `if_then_else(c, x, 0)` of a sum of products, or a whole term `if_then_else(c, x, e)` with
-e the reducer's identity, adds nothing where c does not hold. So a reduction loop need only run over
-the iterations at which the comparisons in c can hold for some point of the register tile, and a
-copy of an unrolled loop at which they cannot hold is left out, or skipped where only the place of
-the tile decides it. (As everywhere in convolutions, the other factors are taken to be finite: 0
-times them is 0.)
+A reduction loop need only run over the iterations at which the comparisons can hold for some point
+of the register tile, and a copy of an unrolled loop at which they cannot hold is left out, or
+skipped where only the place of the tile decides it. (As everywhere in convolutions, the other
+factors are taken to be finite: 0 times them is 0.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
 from autosched.codegen.llvm.scalar import Scalars
-from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int
-from autosched.tir.expr import Call, Const, Expr, Var
+from autosched.tir.expr import Call, Var
 from autosched.tir.nodes import Block, For, Predicate
+from autosched.tir.padding import tests_of
 
 
 @dataclass(frozen=True)
@@ -114,43 +112,8 @@ def _is_plain(form: Affine, var: Var) -> bool:
 
 def gates(block: Block, scalars: Scalars) -> list[Gate]:
     """The comparisons of axes without which the block's term adds nothing."""
-    found = (_gate(test, scalars) for test in _tests(block))
+    found = (_gate(test, scalars) for test in tests_of(block))
     return [gate for gate in found if gate is not None]
-
-
-def _tests(block: Block) -> Iterator[Call]:
-    reducer = block.reducer
-    if reducer is None or len(block.body) != 1:
-        return
-    term, identity = block.body[0], reducer.identity[0]
-    if isinstance(identity, Const):
-        yield from _conditions(term, identity.value)
-    if reducer.name == "sum":
-        for factor in _factors(term):
-            yield from _conditions(factor, 0)
-
-
-def _factors(e: Expr) -> Iterator[Expr]:
-    if isinstance(e, Call) and e.op == "mul":
-        for part in e.args:
-            yield from _factors(part)
-    else:
-        yield e
-
-
-def _conditions(e: Expr, otherwise: float | int) -> Iterator[Call]:
-    if not (isinstance(e, Call) and e.op == "if_then_else" and isinstance(e.args[2], Const)):
-        return
-    if e.args[2].value == otherwise:
-        yield from _conjuncts(e.args[0])
-
-
-def _conjuncts(e: Expr) -> Iterator[Call]:
-    if isinstance(e, Call) and e.op == "and":
-        for part in e.args:
-            yield from _conjuncts(part)
-    elif isinstance(e, Call) and e.args and e.args[0].dtype == dtypes.INDEX:
-        yield e
 
 
 def _gate(test: Call, scalars: Scalars) -> Gate | None:
