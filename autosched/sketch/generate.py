@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autosched.errors import TuningError
 from autosched.lowering.layout_rewrite import LayoutRewriteOption, option_of, transforms
@@ -76,29 +76,42 @@ def variants_of(states: Sequence[State]) -> list[Variant]:
 
 
 def _walk(states: list[State], rules: Sequence[Rule], limit: int) -> list[State]:
+    """Depth first. A sketch is made when it is its turn: the default schedule needs the first."""
     finished: list[State] = []
     as_it_is = option_of(states[0].schedule.func) is LayoutRewriteOption.NO_REWRITE
     most = MAX_GROWTH * max(len(s.blocks()) for s in states) + MAX_NEW
-    pending: list[tuple[State, frozenset[str]]] = [(s, frozenset()) for s in reversed(states)]
+    pending: list[Iterator[tuple[State, frozenset[str]]]] = [
+        iter([(s, frozenset()) for s in states])
+    ]
     while pending and len(finished) < limit:
-        state, done = pending.pop()
+        state, done = next(pending[-1], (None, frozenset()))
+        if state is None:
+            pending.pop()
+            continue
         block = _next_block(state, done, rules)
         if block is None:
             finished.append(state)
             continue
-        known = frozenset(state.blocks())
-        if len(known) > most:
+        if len(state.blocks()) > most:
             raise TuningError(
-                f"the sketch rules have made {len(known)} blocks and do not come to an end; the "
-                f"last choices were {', '.join(state.choices[-3:])}"
+                f"the sketch rules have made {len(state.blocks())} blocks and do not come to an "
+                f"end; the last choices were {', '.join(state.choices[-3:])}"
             )
-        for after in reversed(_apply(state, block, rules)):
-            if as_it_is and _stages(after) > _stages(state):
-                continue  # at once: what is ruled out would take places up to the limit
-            # A rule that makes new blocks of one leaves all of them to be visited.
-            grown = frozenset(after.blocks()) - known
-            pending.append((after, done if grown else done | {block}))
+        pending.append(_after(state, block, done, rules, as_it_is))
     return finished
+
+
+def _after(
+    state: State, block: str, done: frozenset[str], rules: Sequence[Rule], as_it_is: bool
+) -> Iterator[tuple[State, frozenset[str]]]:
+    """What the rules make of one block, each with the blocks that have been visited."""
+    known = frozenset(state.blocks())
+    for after in _apply(state, block, rules):
+        if as_it_is and _stages(after) > _stages(state):
+            continue  # at once: what is ruled out would take places up to the limit
+        # A rule that makes new blocks of one leaves all of them to be visited.
+        grown = frozenset(after.blocks()) - known
+        yield after, done if grown else done | {block}
 
 
 def _stages(state: State) -> int:
@@ -115,18 +128,17 @@ def _next_block(state: State, done: frozenset[str], rules: Sequence[Rule]) -> st
     return None
 
 
-def _apply(state: State, block: str, rules: Sequence[Rule]) -> list[State]:
+def _apply(state: State, block: str, rules: Sequence[Rule]) -> Iterator[State]:
     """Every sketch that the rules make of one block, and last the state itself, unless a rule skips
     the rest."""
-    found: list[State] = []
     for rule in rules:
         verdict = rule.condition(state, block)
         if verdict is Verdict.PASS:
             continue
-        found += rule.apply(state, block)
+        yield from rule.apply(state, block)
         if verdict is Verdict.APPLY_AND_SKIP_REST:
-            return found
-    return [*found, state]
+            return
+    yield state
 
 
 def _taken_along(state: State, block: str, rules: Sequence[Rule]) -> bool:

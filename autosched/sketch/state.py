@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -106,6 +107,7 @@ class Rule(Protocol):
         """Whether the rule applies to a block."""
         ...
 
-    def apply(self, state: State, block: str) -> list[State]:
-        """The sketches that it makes of one, the most usual first."""
+    def apply(self, state: State, block: str) -> Iterable[State]:
+        """The sketches that it makes of one, the most usual first; best each when it is asked for:
+        the default schedule takes the first only."""
         ...

@@ -392,3 +392,21 @@ def test_arithmetic_before_a_product_of_many_tiles_is_done_once(columns: int, on
     made = [s for s in sites(func) if s.block.name == "M"]
     assert len(made) == 1
     assert (prod(int(n.extent) for n in made[0].loops) == 256 * 64) == once
+
+
+def test_a_sketch_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default schedule of a product needs one of its sketches."""
+    made: list[State] = []
+    advance = State.advance
+
+    def counted(state: State, *args: Any, **kwargs: Any) -> State:
+        made.append(advance(state, *args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(State, "advance", counted)
+    func = prim_func_of("matmul", (64, 64, 64))
+    (first,) = generate_states(func, TARGET, limit=1)
+    assert made == [first]
+    states = generate_states(func, TARGET)
+    assert states[0].choices == first.choices
+    assert len(made) >= len(states) > 1

@@ -3,6 +3,7 @@ input."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -38,7 +39,7 @@ class ComputeLocation:
         fits = info.is_injective and not info.is_output and info.writes_identity
         return Verdict.APPLY_AND_SKIP_REST if tiled and fits else Verdict.PASS
 
-    def apply(self, state: State, block: str) -> list[State]:
+    def apply(self, state: State, block: str) -> Iterator[State]:
         """Cheap: inline first, unless that asks a condition of each lane, computes elements again
         for each of several tiles, or a tile reads a part of each row. Then at the tile of its only
         consumer, then at the root."""
@@ -63,10 +64,17 @@ class ComputeLocation:
                 stored = stored or reads_groups(info, consumer)
                 found.insert(0 if stored else len(found), at_tile)
                 often = stored and info.cost > 0 and tiles_of(info, consumer, state) >= MANY_TILES
+        if often:
+            yield self._at_root(state, block)
+        yield from found
+        if not often:
+            yield self._at_root(state, block)
+
+    def _at_root(self, state: State, block: str) -> State:
+        blocks = state.blocks()
         group, rows = row_group(block, blocks, state.handled)
         root = schedule_group(state, blocks, group, rows, stream=False)
-        root = replace(root, choices=(*root.choices, f"{block}.root"))
-        return [root, *found] if often else [*found, root]
+        return replace(root, choices=(*root.choices, f"{block}.root"))
 
     def _at_tile(self, state: State, info: BlockInfo, nest: TiledNest) -> State | None:
         schedule = state.fork()

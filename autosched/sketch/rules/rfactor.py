@@ -8,6 +8,7 @@ vectors. A second block reduces the partial results, its lanes too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from autosched.errors import ScheduleError
@@ -42,21 +43,19 @@ class AddRfactor:
             return Verdict.PASS
         return Verdict.APPLY
 
-    def apply(self, state: State, block: str) -> list[State]:
+    def apply(self, state: State, block: str) -> Iterator[State]:
         """The outer form, the inner form: whichever apply."""
         info = state.blocks()[block]
-        found: list[State] = []
         outer, inner = _outer_axis(state, info), _inner_axis(info)
         if outer is not None:
             cores = state.target.num_cores
             counts = tuple(c * cores for c in (1, 2, 4, 8) if c * cores <= int(outer.extent))
-            found += self._factor(state, info, outer, counts, "outer")
+            yield from self._factor(state, info, outer, counts, "outer")
         if inner is not None:
             item = dtypes.itemsize(info.block.reads[0].buffer.dtype)
             lanes = max(state.target.vector_bytes // item, 1)
             counts = tuple(m * lanes for m in (1, 2, 4) if m == 1 or m * lanes <= int(inner.extent))
-            found += self._factor(state, info, inner, counts, "inner")
-        return found
+            yield from self._factor(state, info, inner, counts, "inner")
 
     def _factor(
         self, state: State, info: BlockInfo, axis: Iter, counts: tuple[int, ...], form: str

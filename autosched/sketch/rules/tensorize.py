@@ -12,6 +12,8 @@ moves the other operand (`dots.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from autosched.errors import ScheduleError
 from autosched.schedule import BlockRV, Decision, LoopRV, Schedule
 from autosched.sketch.analysis import BlockInfo, axis_dim, elementwise_consumer, used_axes
@@ -57,12 +59,12 @@ class Tensorize:
             return Verdict.PASS
         return Verdict.APPLY if dots_of(info, state.target) else Verdict.PASS
 
-    def apply(self, state: State, block: str) -> list[State]:
+    def apply(self, state: State, block: str) -> Iterator[State]:
         """The sketches."""
         blocks = state.blocks()
         found = dots_of(blocks[block], state.target)
         sketches = (_sketch(state, block, blocks, dot) for dot in found)
-        return [s for s in sketches if s is not None]
+        yield from (s for s in sketches if s is not None)
 
 
 def _sketch(state: State, block: str, blocks: dict[str, BlockInfo], dot: Dot) -> State | None:

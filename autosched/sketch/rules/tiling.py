@@ -11,7 +11,7 @@ threads or by each thread for its parallel tile.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -104,7 +104,7 @@ class MultiLevelTiling:
             return Verdict.APPLY_AND_SKIP_REST
         return Verdict.PASS
 
-    def apply(self, state: State, block: str) -> list[State]:
+    def apply(self, state: State, block: str) -> Iterator[State]:
         """All combinations of packing and, without a consumer, of a write cache."""
         blocks = state.blocks()
         info = blocks[block]
@@ -123,17 +123,14 @@ class MultiLevelTiling:
                 (p, True) for p in product(*(m[:2] if len(m) > 2 else m[:1] for m in modes))
             ]
         fused = consumer or turned
-        sketches = [
-            self._sketch(state, info, fused, dict(zip(operands, packing, strict=True)), cached)
-            for packing, cached in choices
-        ]
-        if turned is not None:  # in a nest of its own, too
-            packed = dict(zip(operands, choices[0][0], strict=True))
-            sketches.append(self._sketch(state, info, None, packed, False))
+        packed = dict(zip(operands, choices[0][0], strict=True))
         if consumer is not None and _outgrows(consumer, state.target):
-            packed = dict(zip(operands, choices[0][0], strict=True))
-            sketches.insert(0, self._sketch(state, info, consumer, packed, False, stream=True))
-        return sketches
+            yield self._sketch(state, info, consumer, packed, False, stream=True)
+        for packing, cached in choices:
+            by_operand = dict(zip(operands, packing, strict=True))
+            yield self._sketch(state, info, fused, by_operand, cached)
+        if turned is not None:  # in a nest of its own, too
+            yield self._sketch(state, info, None, packed, False)
 
     def _sketch(
         self,
