@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,26 +32,29 @@ WITHOUT = f"import sys\nfor name in {sorted(EXTRA_OF)}:\n    sys.modules[name] =
 """The program's first lines: no optional package can be imported from then on."""
 
 
-def imported() -> Iterator[tuple[str, str]]:
+def imported() -> set[tuple[str, str]]:
     """(file, top-level name) of every import of a package that is neither ours nor Python's."""
+    found = set()
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
-                names = []
+                names: list[str] = []
                 if isinstance(node, ast.Import):
                     names = [a.name for a in node.names]
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     names = [node.module]
                 for name in {n.partition(".")[0] for n in names} - {*PACKAGES}:
                     if name not in sys.stdlib_module_names:
-                        yield str(file.relative_to(ROOT)), name
+                        found.add((str(file.relative_to(ROOT)), name))
+    return found
 
 
 def test_every_import_is_declared() -> None:
-    unknown = {(f, n) for f, n in imported() if n not in BASE | EXTRA_OF.keys()}
+    all_imports = imported()
+    unknown = {(f, n) for f, n in all_imports if n not in BASE | EXTRA_OF.keys()}
     assert not unknown, f"say in autosched/extras.py what installs these: {sorted(unknown)}"
     by_name = {"psycopg", "plotly", "uvloop"}  # SQLAlchemy, a file of it, and uvicorn take these
-    assert EXTRA_OF.keys() <= {n for _, n in imported()} | by_name, "nothing imports these"
+    assert EXTRA_OF.keys() <= {n for _, n in all_imports} | by_name, "nothing imports these"
     declared = {re.split(r"[>=<\[]", d)[0] for d in PROJECT["dependencies"]}
     assert declared == BASE
     for name, extra in EXTRA_OF.items():

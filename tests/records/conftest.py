@@ -16,3 +16,10 @@ def cluster() -> Iterator[postgres.Cluster]:
     made = postgres.Cluster()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def postgres_url(cluster: postgres.Cluster) -> Iterator[str]:
+    """A database of PostgreSQL without rows."""
+    with cluster.lent() as url:
+        yield url

@@ -131,7 +131,7 @@ def store(request, tmp_path):
     if request.param == "sqlite":
         address = tmp_path / "x.db"
     else:
-        address = request.getfixturevalue("cluster").database()
+        address = request.getfixturevalue("postgres_url")
     with Store(address) as store:
         yield store
 

@@ -15,7 +15,7 @@ from records.operations import census
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     sqlite = request.param == "sqlite"
-    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("cluster").database()) as s:
+    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("postgres_url")) as s:
         yield s
 
 

@@ -19,7 +19,7 @@ from records.sql.schema import TokenRow, database_time
 @pytest.fixture(params=["sqlite", "postgresql"])
 def tokens(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tokens]:
     sqlite = request.param == "sqlite"
-    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("cluster").database()) as s:
+    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("postgres_url")) as s:
         yield Tokens(s)
 
 

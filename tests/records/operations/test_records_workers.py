@@ -16,7 +16,7 @@ NOON = 20_000 * 86400.0 + 12 * 3600
 @pytest.fixture(params=["sqlite", "postgresql"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerLog]:
     sqlite = request.param == "sqlite"
-    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("cluster").database()) as s:
+    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("postgres_url")) as s:
         yield WorkerLog(s)
 
 

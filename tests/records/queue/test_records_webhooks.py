@@ -18,7 +18,7 @@ SECRET = "a secret of a client"
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     sqlite = request.param == "sqlite"
-    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("cluster").database()) as s:
+    with Store(tmp_path / "x.db" if sqlite else request.getfixturevalue("postgres_url")) as s:
         yield s
 
 

@@ -46,8 +46,8 @@ class TestPostgresStore(
     TrialsContract,
 ):
     @pytest.fixture
-    def address(self, cluster):
-        return cluster.database()
+    def address(self, postgres_url):
+        return postgres_url
 
     def test_writers_at_once(self, store, address):
         """The same slots, in opposite order: no deadlock, and each is stored once."""
@@ -65,7 +65,8 @@ class TestPostgresStore(
         assert sorted(slots(store)) == list(range(200))
         assert store.job(JOB).trials_done == 200
 
-    def test_stores_opened_at_once_make_the_tables_once(self, address):
+    def test_stores_opened_at_once_make_the_tables_once(self, cluster):
+        address = cluster.database()
         barrier = threading.Barrier(4)
 
         def open_store(_):

@@ -88,5 +88,5 @@ class TestSqliteTrials(TrialsContract):
 
 class TestPostgresTrials(TrialsContract):
     @pytest.fixture
-    def address(self, cluster):
-        return cluster.database()
+    def address(self, postgres_url):
+        return postgres_url
