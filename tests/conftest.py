@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -68,7 +69,15 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long tests that may take longest come first, so that no process ends with one alone.
-    Those of TIMED may be run again."""
+    Those of TIMED may be run again. Of many cases some are not long."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None and item.get_closest_marker("long") is None:
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % sampled.args[0]:
+                item.add_marker(pytest.mark.long)
+            seen[name] += 1
     if not config.option.usepdb:
         for item in items:
             if item.path.relative_to(TESTS).parts[0] in TIMED:

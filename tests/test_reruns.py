@@ -1,4 +1,4 @@
-"""Which tests may run once more, and what is left of their first failure."""
+"""Which tests may run once more, and what is left of their first failure; which cases are long."""
 
 from __future__ import annotations
 
@@ -31,6 +31,33 @@ def test_breaks(shared, name):
 """
 
 
+SAMPLED = """
+import pytest
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("n", [*range(4), pytest.param(4, marks=pytest.mark.long), 5, 6, 7])
+def test_one_of_three(n):
+    assert n in (0, 3, 7)
+"""
+
+
+def run(root: Path, folder: str, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """pytest in a checkout of one file of tests."""
+    place = root / "tests" / folder
+    place.mkdir(parents=True)
+    for name in ("conftest.py", "bounded.py"):
+        shutil.copy(HERE / name, root / "tests")
+    shutil.copy(HERE.parent / "pyproject.toml", root)
+    (place / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=250)
+
+
+def test_some_of_many_cases_are_not_long(tmp_path: Path) -> None:
+    done = run(tmp_path, "tir", SAMPLED, "-m", "not long")
+    assert "= 3 passed, 5 deselected in " in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize(
     ("folder", "names", "closing"),
     [
@@ -42,14 +69,7 @@ def test_breaks(shared, name):
     ids=["three", "four", "twice", "elsewhere"],
 )
 def test_who_may_run_again(tmp_path: Path, folder: str, names: list[str], closing: str) -> None:
-    place = tmp_path / "tests" / folder
-    place.mkdir(parents=True)
-    for name in ("conftest.py", "bounded.py"):
-        shutil.copy(HERE / name, tmp_path / "tests")
-    shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
-    (place / "test_it.py").write_text(BREAKS.format(names=names, folder=str(tmp_path)))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    done = run(tmp_path, folder, BREAKS.format(names=names, folder=str(tmp_path)))
     last = done.stdout.splitlines()[-1]
     assert f"= {closing} in " in last, done.stdout
     assert done.returncode == ("failed" in closing)

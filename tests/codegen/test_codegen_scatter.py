@@ -70,6 +70,7 @@ def test_sketches(name):
         check(program, space.schedule(*space.candidate(population, row)).func)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_legal_schedules(name, seed):

@@ -118,6 +118,7 @@ def test_choices_and_constants(dtype: str) -> None:
     compared(bound(te.compute(a.shape, element, name="out"), p), [a, b], names, [True] * len(names))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source_dtype", [*dtypes.ARITHMETIC, "bfloat16"])
 def test_casts(source_dtype: str) -> None:
     """Of values that every integer holds; float16 and bfloat16 round."""

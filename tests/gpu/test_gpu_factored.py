@@ -19,6 +19,7 @@ from autosched.schedule import Schedule
 from autosched.script import parse_func
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FACTORED)
 def test_programs(name: str) -> None:
     check_all(*FACTORED[name]())

@@ -78,6 +78,7 @@ def test_every_operator_is_covered() -> None:
     assert set(CASES) == set(OPERATORS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     agree(name, CASES[name], "float32")

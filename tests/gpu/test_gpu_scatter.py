@@ -28,6 +28,7 @@ def check(program: Scatter, func: PrimFunc) -> None:
     np.testing.assert_array_equal(arrays[-1], program.oracle(*program.arrays()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_default_schedule_and_sketches(name: str) -> None:
     program = PROGRAMS[name]

@@ -27,6 +27,7 @@ PROGRAMS: dict[str, Callable[[], Pair]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
     check_all(*PROGRAMS[name]())

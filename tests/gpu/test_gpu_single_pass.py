@@ -71,6 +71,7 @@ def agrees(func: PrimFunc, update: str, tiles: tuple[int, int, int], seed: int =
     np.testing.assert_allclose(found, wanted, rtol=0 if exact else tolerance, atol=0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_every_update(update: str, dtype: str) -> None:
@@ -78,11 +79,13 @@ def test_every_update(update: str, dtype: str) -> None:
     agrees(scan(update, (157, 10), dtype), update, (3, 2, 8))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8", "int16", "int32"])
 def test_every_dtype(dtype: str) -> None:
     agrees(scan("sum", (90, 5), dtype), "sum", (4, 2, 4))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shape", "tiles"),
     [

@@ -74,6 +74,7 @@ def draw_and_hold(seed: int, low: int, folder: Path) -> bool:
     return bool(on_cores(space))
 
 
+@pytest.mark.sampled(3)
 @on_host
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs(seed: int, tmp_path: Path) -> None:
@@ -149,6 +150,7 @@ def test_sums_of_the_largest_bytes_and_of_many_terms(pair: tuple[str, str], tmp_
     hold(program, drawn(generate_space(program.func, cuda()), 0), 0, tmp_path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "arch"),
     [(name, "sm_90") for name in KINDS]

@@ -15,6 +15,7 @@ from test_gpu_cuda_on_host import agree
 from uneven_programs import UNEVEN, fetched_by_more, rows, shared_by_more
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", UNEVEN)
 def test_programs(name: str) -> None:
     check_all(*UNEVEN[name]())

@@ -87,6 +87,7 @@ FORMS = ("plain", "guarded", "quotient", "shares", "constant", "selected", *MASK
 SIZES = ((37, 101, True), (64, 96, True), (37, 96, True), (37, 101, False))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("form", "rows", "columns", "whole_rows"),
     [

@@ -245,6 +245,7 @@ def test_a_whole_model_is_refused_for_a_gpu_and_its_kernels_are_not():
     assert task.target.is_gpu
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"])
@@ -331,6 +332,7 @@ SCALED = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", [(32, 4), (2, 64), (8, 32, 16)])
 @pytest.mark.parametrize("reduce", [graph_op.reduce_sum, graph_op.reduce_max])
 @pytest.mark.parametrize("case", SCALED)

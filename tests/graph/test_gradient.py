@@ -86,6 +86,7 @@ def test_every_operator_is_here():
 NAMES = sorted(CASES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(8))
 def test_adjoints_are_difference_quotients(part):
     for name in NAMES[part::8]:

@@ -92,6 +92,7 @@ def rows(rng, shape=(M, K)):
     return (x + rng.uniform(-4, 4, (shape[0], 1))).astype("f4")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_each_file(form, rng):
     """Results differ from float64's by what rounding rows may do, and by something."""

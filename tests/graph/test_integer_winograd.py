@@ -64,6 +64,7 @@ def implementation(model) -> str:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(
     ("channels", "filters", "size", "name"),

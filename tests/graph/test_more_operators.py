@@ -89,6 +89,7 @@ def test_compiled(case: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("align_corners", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
@@ -285,6 +286,7 @@ def _same_scatter(name: str, inputs: list[np.ndarray], want: np.ndarray, **attrs
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [65, 2100])
 @pytest.mark.parametrize(("axis", "dtype"), [(0, "float32"), (1, "int32"), (2, "float32")])
 def test_running_sums_of_any_length(rng, dtype, axis, size):

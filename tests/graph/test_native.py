@@ -179,6 +179,7 @@ def test_what_is_in_the_cache_is_not_scheduled_again(net, rng, tmp_path, monkeyp
     assert all(k.func is not None for k in again.kernels)  # made when somebody asks
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("window", "attrs"),
     [

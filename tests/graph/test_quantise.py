@@ -123,6 +123,7 @@ def test_samples_that_do_not_fit(rng):
             graph.quantise(module, {"x": x}, **more)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_samples_that_are_not_finite(scheme, value, rng):

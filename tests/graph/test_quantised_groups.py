@@ -177,6 +177,7 @@ def test_scheduled_programs_are_exact(case: Case, fused: bool) -> None:
         np.testing.assert_array_equal(out, want.transpose(layouts[1]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(not VNNI & HOST.features, reason="the processor multiplies no bytes")
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("case", CASES, ids=str)

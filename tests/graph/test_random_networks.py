@@ -22,6 +22,7 @@ def check(seed: int) -> None:
     assert error < 1e-4, f"network {seed}: {error:.1e} of the largest value"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_network_gives_what_the_reference_gives(seed: int) -> None:
     check(seed)

@@ -71,6 +71,7 @@ def main(A: T.Buffer((3, 7), "int64"), B: T.Buffer((3, 7), "int64")):
     return schedule
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("made", [packed, laid_out])
 @pytest.mark.parametrize("again", AGAIN)
 @pytest.mark.parametrize("layout", LAYOUTS)

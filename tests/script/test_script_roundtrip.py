@@ -74,6 +74,7 @@ def test_dtypes(dtype: str) -> None:
     check_all(expression(choice, dtype, compared))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", [o for o in ex.OPS if o != "cast"])
 def test_operations(op: str) -> None:
     """Alone, and in every place of each one with a symbol and of a call, so that brackets stand

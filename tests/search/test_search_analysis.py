@@ -56,6 +56,7 @@ def same(keys: list[str], mine: Floats, theirs: Any, exact: bool, where: str) ->
         assert abs(x - y) <= tolerance * abs(y), f"{key}: {x} is not {y} in {where}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "args"), WORKLOADS)
 def test_tape_equals_batch_equals_one_by_one_equals_lowered(
     name: str, args: tuple[int, ...]

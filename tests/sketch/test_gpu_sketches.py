@@ -127,6 +127,7 @@ def test_every_operator_has_sizes_here() -> None:
     assert set(SMALL) == set(OPERATORS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_defaults_and_random_candidates_are_what_the_analysis_says(name: str) -> None:
     space = space_of(name, OPENCL)
@@ -160,6 +161,7 @@ LARGE: dict[str, tuple[int | str, ...]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("target", [OPENCL, CUDA], ids=["opencl", "cuda"])
 def test_a_population_is_its_candidates(name: str, target: at.Target) -> None:

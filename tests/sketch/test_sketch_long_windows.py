@@ -59,6 +59,7 @@ def test_default_tiles(
     assert shape_of(filtered(*size), target) == shape
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("dilation", [1, 3])
 @pytest.mark.parametrize(("n", "taps"), [(28, 31), (5, 7), (40, 9), (33, 13), (17, 6)])

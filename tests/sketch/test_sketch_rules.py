@@ -55,6 +55,7 @@ def random_arrays(func: PrimFunc) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_structure_computes_what_the_program_says(program: str) -> None:
     func = PROGRAMS[program]()
