@@ -19,6 +19,7 @@ from autosched.tir.nodes import PrimFunc
 from autosched.tir.opaque import has_opaque, joined, pieces
 
 if TYPE_CHECKING:
+    from autosched.codegen.build import Level
     from autosched.codegen.compilers import Compilers
     from autosched.graph.ir import Function
     from autosched.graph.strategies import Implementation
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _FEW = 8
 """Fewer kernels are compiled in this process: starting another takes 0.1 s."""
+_LEVEL: Level = "full"
+"""What LLVM does for them (`assemble.py`): a model is built once and runs often."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,4 +263,4 @@ def _start(
             return ready
         # As soon as it is compiled: a build that is given up is then begun where it ended.
         keep = partial(cache.put, taken.key, version)
-    return compilers.submit(generate_sources(taken.func, target), target, "full", keep)
+    return compilers.submit(generate_sources(taken.func, target), target, _LEVEL, keep)
