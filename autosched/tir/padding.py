@@ -17,7 +17,7 @@ from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.nodes import Block
 from autosched.tir.reducers import evaluate
 
-MOST_POINTS = 2**20
+MOST_POINTS = 2**16
 """Points of the axes of one condition that are asked; of more nothing is said."""
 
 
