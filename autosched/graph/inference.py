@@ -136,29 +136,36 @@ class _Checker(BodyChecker):
             if isinstance(t, Hole) and t in waiting:
                 # A number's dtype is never general: nothing has asked for another one.
                 self.u.unify(t, TensorType((), LITERALS[t.literal]))
-        for name, f in functions.items():
-            t = self.u.full(signatures[name])
-            for hole in leaves(t):
+        shared: set[TypeVar] = set()
+        for name in functions:
+            for hole in leaves(self.u.full(signatures[name])):
                 if isinstance(hole, Hole) and self.u.resolve(hole) is hole and not hole.literal:
                     fresh = next(x for x in _letters() if x not in taken and x not in self.graphs)
                     taken.add(fresh)
-                    self.u.found[hole] = TypeVar(fresh, hole.kind)
-            t = self.u.full(t)
+                    made_up = TypeVar(fresh, hole.kind)
+                    self.u.found[hole] = made_up
+                    shared.add(made_up)
+        for name, f in functions.items():
+            t = self.u.full(signatures[name])
             assert isinstance(t, FuncType)
-            used = {x for x in leaves(t) if isinstance(x, TypeVar)}
+            used = {x for x in leaves(t) if isinstance(x, TypeVar)} | shared
             before = _params(f)
             params = (*before, *sorted(used - set(before), key=lambda v: v.name))
             rest = tuple((k, v) for k, v in f.attrs if k != "types")
             types = tuple(v.declared for v in params)
             made[name] = replace(f, attrs=(*rest, ("types", types)) if params else rest)
+            # What one function of the group asks of a shared type, a call of another asks, too.
+            holds = (
+                [r for relations in owned.values() for r in relations] if shared else owned[name]
+            )
             full: dict[Type, Type] = {
                 h: self.u.full(h)
-                for r in owned[name]
+                for r in holds
                 for x in r.types()
                 for h in leaves(x)
                 if isinstance(h, Hole)
             }
-            kept = tuple(r.copied(r.binding, full, self.u.sizes) for r in owned[name])
+            kept = tuple(r.copied(r.binding, full, self.u.sizes) for r in holds)
             self.schemes[name] = Scheme(params, t, kept)
             for r in kept:
                 if not params:

@@ -11,7 +11,7 @@ from language import module, value
 
 from autosched import graph
 from autosched.errors import ScriptError
-from autosched.graph import unify
+from autosched.graph import passes, unify
 from autosched.graph.values import Tagged
 from autosched.script import parse
 
@@ -82,6 +82,44 @@ def main(): return (a(1, 3), a(1.5, 2))
     assert again.same(mod)
     assert again.script() == mod.script()
     assert value(graph.evaluate(again)) == (8, 6.0)
+
+
+CYCLE = """
+@G.function
+def rest(n, k):
+    if n == 0:
+        return k
+    return one(n - 1, k)
+@G.function
+def one(n, k):
+    if n == 0:
+        return k + k
+    return two(n - 1, k)
+@G.function
+def two(n, k):
+    if n == 0:
+        return k * k
+    return rest(n - 1, k)
+@G.function
+def main():
+    return (rest(10, 3), one(9, 1.5), two(3, 3))
+"""
+
+
+def test_functions_that_compute_each_others_arguments_need_no_types():
+    """The argument of each call is another type parameter, tied to the first by an operator."""
+    mod = module(CYCLE)
+    again = parse(mod.script())
+    assert again.same(mod)
+    for m in (mod, again, passes.lambda_lift(mod)):
+        assert value(graph.evaluate(m)) == (6, 3.0, 9)
+    assert [y.tolist() for y in graph.build(mod)()] == [6, 3.0, 9]
+
+
+def test_what_another_function_of_a_cycle_asks_is_an_error_of_the_call():
+    with pytest.raises(ScriptError, match="MatMul") as error:
+        module(CYCLE.replace("k * k", "op.matmul(k, k)"))
+    assert "rest(10, 3)" in str(error.value)
 
 
 def nested(deep):
