@@ -75,7 +75,7 @@ def _ints(name: str, values: Sequence[int]) -> str:
     return f"{name} = Constant <value_ints = [{', '.join(map(str, values))}]> ()\n"
 
 
-def _counting(name: str, count: int) -> str:
+def counting(name: str, count: int) -> str:
     """The numbers from 0 up to `count`."""
     return (f"{name}_0 = Constant <value_int = 0> () {name}_1 = Constant <value_int = 1> ()\n"
             f"{name}_n = Constant <value_int = {count}> ()\n"
@@ -101,7 +101,7 @@ def _masked(call: Call, n: int, name: str, rows: int, columns: int) -> tuple[str
             f"the input {name} has the shape {shape}; expected {' or '.join(map(str, forms))}"
         )
     text = _ints("m_axes", forms[shape]) + "m_wide = Unsqueeze(m, m_axes)\n"
-    text += _counting("m_key", columns)
+    text += counting("m_key", columns)
     if len(shape) == 1:
         text += "m_count = Cast <to = 7> (m_wide) m_kept = Less(m_key, m_count)\n"
     else:
@@ -113,7 +113,7 @@ def _masked(call: Call, n: int, name: str, rows: int, columns: int) -> tuple[str
     text += "m_off = Where(m_kept, m_zero, m_number)\n"
     if not call.attrs.get("unidirectional", 0):
         return text + "added = Sum(m_off, bias)\n", "added"
-    text += _counting("m_row", rows) + _ints("m_column", [1]) + _number("m_least", least, "q")
+    text += counting("m_row", rows) + _ints("m_column", [1]) + _number("m_least", least, "q")
     text += f"m_past = Constant <value_int = {columns - rows}> () m_at = Add(m_row, m_past)\n"
     text += "m_last = Unsqueeze(m_at, m_column) m_seen = LessOrEqual(m_key, m_last)\n"
     return text + "m_all = Where(m_seen, m_off, m_least) added = Sum(m_all, bias)\n", "added"
@@ -214,7 +214,7 @@ def rotary(call: Call) -> str:
         call.refuse(f"attribute scale = {call.attrs['scale']!r} is not supported")
     text = "at = Identity(p)\n"
     if prod(call.shape(1, "position_ids")) == 1:
-        text = _counting("row", shape[-2]) + _ints("wide", [1, -1])
+        text = counting("row", shape[-2]) + _ints("wide", [1, -1])
         text += "first = Cast <to = 7> (p) rows = Add(first, row) at = Reshape(rows, wide)\n"
     interleaved, part = (int(call.attrs.get(n, 0)) for n in ("interleaved", "rotary_embedding_dim"))
     text += _rotated("y", "x", heads if len(shape) == 3 else 0, interleaved, part)
@@ -249,7 +249,7 @@ def grouped(call: Call) -> str:
     before = call.shape(3, "past_key", 4)[2] if call.given(3) else 0
     total = _total(call, rows, before)
     text = _ints("flat", [0, 0, -1]) + _ints("axes", [1, 2, 3]) + _ints("column", [1])
-    text += _counting("row", rows) + "row_2 = Unsqueeze(row, column)\n"
+    text += counting("row", rows) + "row_2 = Unsqueeze(row, column)\n"
     text += _begin(rows) if rows < total else ""
     text += _unpacked(call, counts, width) + _turned(call, rows < total)
     for n, heads in zip("qkv", (counts[0], counts[1], counts[1]), strict=True):
@@ -320,7 +320,7 @@ def _cached(rows: int, before: int, keys: int, later: bool) -> str:
     text = _ints("pads", [0] * 6 + [keys - (before if later else rows), 0])
     if not later:
         return text + "tk = Pad(k, pads) tv = Pad(v, pads)\n"
-    text += _counting("place", keys) + "place_2 = Unsqueeze(place, column)\n"
+    text += counting("place", keys) + "place_2 = Unsqueeze(place, column)\n"
     text += "is_old = Less(place_2, begin_4) is_new = Equal(place_2, begin_4)\n"
     text += _number("nothing", 0, "k")
     for n in "kv":
@@ -345,7 +345,7 @@ def _causal(call: Call, columns: int, later: bool) -> str:
         text += _ints("bias_pads", [0] * 7 + [max(more, 0)])
         text, added = text + "bias_all = Pad(bias, bias_pads)\n", "bias_all"
     if later or window > 0:
-        text += _counting("seen", columns)
+        text += counting("seen", columns)
         text += "here = Add(begin_4, row_2)\n" if later else "here = Identity(row_2)\n"
         text += "kept = LessOrEqual(seen, here)\n"
         if window > 0:

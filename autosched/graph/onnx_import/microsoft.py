@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autosched.graph.onnx_import import attention
 from autosched.graph.onnx_import.attention import Call
+from autosched.graph.onnx_import.packed import gather_quantized
 
 if TYPE_CHECKING:
     import onnx
@@ -22,11 +23,18 @@ DynamicQuantizeMatMul (a, b, bs, bz, bias) => (y) {
     q, s, z = DynamicQuantizeLinear(a)
     p = MatMulInteger(q, b, z, bz) k = Cast <to = 1> (p)
     t = Mul(s, bs) r = Mul(k, t) y = Sum(r, bias) }
+ExpandDims (x, axis) => (y) {
+    flat = Constant <value_ints = [-1]> () a = Reshape(axis, flat) n = Cast <to = 7> (a)
+    y = Unsqueeze(x, n) }
 FastGelu (x, b) => (y) { s = Sum(x, b) y = Gelu <approximate = "tanh"> (s) }
+GatherND (x, indices) => (y) { y = GatherND(x, indices) }
 Gelu (x) => (y) { y = Gelu(x) }
 MatMulIntegerToFloat (a, b, s, bs, z, bz, bias) => (y) {
     p = MatMulInteger(a, b, z, bz) k = Cast <to = 1> (p)
     t = Mul(s, bs) r = Mul(k, t) y = Sum(r, bias) }
+Pad <mode: string = "constant"> (x, pads, value) => (y) {
+    flat = Constant <value_ints = [-1]> () p = Reshape(pads, flat)
+    y = Pad <mode: string = @mode> (x, p, value) }
 QLinearAdd (a, as, az, b, bs, bz, s, z) => (y) {
     f = DequantizeLinear(a, as, az) g = DequantizeLinear(b, bs, bz)
     h = Add(f, g) y = QuantizeLinear(h, s, z) }
@@ -54,6 +62,9 @@ QLinearSigmoid (x, xs, xz, s, z) => (y) {
 QLinearSoftmax <axis, opset> (x, xs, xz, s, z) => (y) {
     f = DequantizeLinear(x, xs, xz) g = Softmax <axis: int = @axis> (f)
     y = QuantizeLinear(g, s, z) }
+QLinearWhere (c, a, as, az, b, bs, bz, s, z) => (y) {
+    f = DequantizeLinear(a, as, az) g = DequantizeLinear(b, bs, bz)
+    h = Where(c, f, g) y = QuantizeLinear(h, s, z) }
 QuantizeLinear <axis> (x, s, z) => (y) {
     y = QuantizeLinear <axis: int = @axis> (x, s, z) }
 QuickGelu <alpha: float = 1.702> (x) => (y) {
@@ -71,6 +82,7 @@ SkipSimplifiedLayerNormalization <epsilon: float = 1e-12> (x, skip, gamma, bias)
     => (y, mean, inv, s) {
     s = Sum(x, skip, bias)
     y = RMSNormalization <axis: int = -1, epsilon: float = @epsilon> (s, gamma) }
+Trilu <upper: int = 1> (x, k) => (y) { y = Trilu <upper: int = @upper> (x, k) }
 """
 """Function bodies as ONNX writes them. What a call leaves out is left out of Sum as well."""
 
@@ -130,10 +142,49 @@ def _qlinear_conv(call: Call) -> str:
     )
 
 
+def _distances(call: Call) -> str:
+    """Distances of each row of a to each row of b."""
+    metrics = {"euclidean": "ReduceL2", "sqeuclidean": "ReduceSumSquare"}
+    metric = call.attrs.get("metric", "sqeuclidean")
+    if metric not in metrics:
+        call.refuse(f"attribute metric is {metric!r}; expected {' or '.join(metrics)}")
+    return (
+        "CDist <metric> (a, b) => (y) {\n"
+        "one = Constant <value_ints = [1]> () left = Unsqueeze(a, one)\n"
+        "front = Constant <value_ints = [0]> () right = Unsqueeze(b, front)\n"
+        "d = Sub(left, right) last = Constant <value_ints = [2]> ()\n"
+        f"y = {metrics[metric]} <keepdims = 0> (d, last) }}"
+    )
+
+
+def _unfolded(call: Call) -> str:
+    """Slices of an axis, which begin `step` apart; a last axis is within them."""
+    shape, size = call.shape(0, "input"), call.positive("size")
+    axis, step = int(call.attrs.get("dim", -1)), int(call.attrs.get("step", 1))
+    if step < 1 or not -len(shape) <= axis < len(shape) or size > shape[axis]:
+        call.refuse(
+            f"attributes dim, size, step are {axis}, {size}, {step} of the shape {shape}; expected "
+            "an axis, a size within it and a positive step"
+        )
+    axis %= len(shape)
+    count = (shape[axis] - size) // step + 1
+    order = [n + (n > axis) for n in range(len(shape))] + [axis + 1]
+    return (
+        f"UnfoldTensor <dim, size, step> (x) => (y) {{\n{attention.counting('begin', count)}"
+        f"by = Constant <value_int = {step}> () first = Mul(begin, by)\n"
+        f"column = Constant <value_ints = [1]> () firsts = Unsqueeze(first, column)\n"
+        f"{attention.counting('within', size)}at = Add(firsts, within)\n"
+        f"g = Gather <axis = {axis}> (x, at) y = Transpose <perm = {order}> (g) }}"
+    )
+
+
 FORMS = {
     **attention.FORMS,
+    "CDist": _distances,
     "EmbedLayerNormalization": _embedding,
+    "GatherBlockQuantized": gather_quantized,
     "QLinearConv": _qlinear_conv,
+    "UnfoldTensor": _unfolded,
 }
 """Function bodies that depend on the call."""
 

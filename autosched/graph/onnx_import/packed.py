@@ -1,4 +1,5 @@
-"""Weights of two, four and eight bits as onnxruntime packs them: com.microsoft.MatMulNBits."""
+"""Weights of two, four and eight bits as onnxruntime packs them: MatMulNBits and
+GatherBlockQuantized of com.microsoft."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from autosched.graph.ir import Array, Atom, Const
 from autosched.graph.ops.packed import PRODUCT, packed4
 
 if TYPE_CHECKING:
+    from autosched.graph.onnx_import.attention import Call
     from autosched.graph.onnx_import.upgrade import Old, Upgraded
 
 
@@ -85,3 +87,70 @@ def _zeros(atom: Atom, columns: int, blocks: int, bits: int) -> Array:
         packed = _constant(atom, "zero_points", (columns, -(-blocks * bits // 8)))
         return _unpacked(packed, bits)[:, :blocks].astype(np.float32)
     return _constant(atom, "zero_points", (columns, blocks)).astype(np.float32)
+
+
+def gather_quantized(call: Call) -> str:
+    """Rows of a table whose numbers are quantised in blocks: they are taken as they are stored, and
+    dequantised then. Bytes have 8 / `bits` numbers, along the last axis; those of int4 and uint4
+    have one."""
+    bits, block, across, along = (
+        int(call.attrs.get(n, default))
+        for n, default in (("bits", 4), ("block_size", 128), ("gather_axis", 0),
+                           ("quantize_axis", 1))
+    )  # fmt: skip
+    shape = call.shape(0, "data")
+    rank = len(shape)
+    known = all(-rank <= axis < rank for axis in (across, along))
+    if not known or across % rank == along % rank or bits not in (2, 4, 8) or block < 1:
+        call.refuse(
+            f"attributes bits, block_size, gather_axis, quantize_axis are {bits}, {block}, "
+            f"{across}, {along} for data of {rank} axes; expected 2, 4 or 8 bits and two axes"
+        )
+    across, along = across % rank, along % rank
+    blocks = call.shape(2, "scales", rank)[along]
+    packed = 1
+    if call.type(0, "data").dtype == "uint8" and along == rank - 1:
+        fits = [n for n in {8 // bits, 1} if -(-shape[along] * n // block) == blocks]
+        packed = max(fits, default=0)
+        if len(fits) > 1 and shape[along] * packed % block:
+            packed = 0  # bytes or numbers: both are part of a block
+    if not packed or -(-shape[along] * packed // block) != blocks:
+        call.refuse(f"the input scales has {blocks} blocks of {block} along axis {along}; the data "
+                    f"has the shape {shape}, of {bits} bits each")  # fmt: skip
+    is_bytes = packed == 8 // bits and call.type(0, "data").dtype == "uint8"
+    at = along + len(call.shape(1, "indices")) - 1 if along > across else along
+    text, zero = f"scale = Gather <axis = {across}> (s, i)\n", ""
+    for name in "xz" if call.given(3) else "x":
+        text += f"{name}_0 = Gather <axis = {across}> ({name}, i) {name}_1 = Cast <to = 6> "
+        text += f"({name}_0)\n{_split(name, bits, packed)}"
+    if call.given(3):
+        text += f"start = Constant <value_ints = [0]> () stop = Constant <value_ints = [{blocks}]>"
+        text += f" ()\naxis = Constant <value_ints = [{at}]> () z_n = Slice(z_q, start, stop, axis)"
+        zero = ", z_n"
+    elif is_bytes:
+        text += f"half = Constant <value = int32 {{{1 << (bits - 1)}}}> () sizes = Shape(scale)\n"
+        text += "z_n = Expand(half, sizes)\n"
+        zero = ", z_n"
+    return (
+        "GatherBlockQuantized <bits, block_size, gather_axis, quantize_axis> (x, i, s, z) => (y) {"
+        f"{text}\ny = DequantizeLinear <axis = {at}, block_size = {block}> (x_q, scale{zero}) }}"
+    )
+
+
+def _split(name: str, bits: int, packed: int) -> str:
+    """The numbers NAME_q in the last axis of bytes NAME_1, that of the lowest bits first. They are
+    parts of quotients, which kernels compute."""
+    if packed == 1:
+        return f"{name}_q = Identity({name}_1)\n"
+    text = f"{name}_last = Constant <value_ints = [-1]> ()\n"
+    text += f"{name}_unit = Constant <value = int32 {{{1 << bits}}}> ()\n"
+    for n in range(packed):
+        text += f"{name}_by{n} = Constant <value = int32 {{{1 << n * bits}}}> ()\n"
+        text += f"{name}_down{n} = Div({name}_1, {name}_by{n})\n"
+        text += f"{name}_low{n} = Mod({name}_down{n}, {name}_unit)\n"
+        text += f"{name}_part{n} = Unsqueeze({name}_low{n}, {name}_last)\n"
+    parts = ", ".join(f"{name}_part{n}" for n in range(packed))
+    text += f"{name}_parts = Concat <axis = -1> ({parts})\n"
+    text += f"{name}_front = Shape <end = -1> ({name}_1)\n"
+    text += f"{name}_shape = Concat <axis = 0> ({name}_front, {name}_last)\n"
+    return text + f"{name}_q = Reshape({name}_parts, {name}_shape)\n"
