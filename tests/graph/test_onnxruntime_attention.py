@@ -166,9 +166,9 @@ def test_rotary_embedding(single, interleaved, rng):
         close(found, result)
 
 
-def cached(rows, before, lengths, total, rng, **attrs):
+def cached(rows, before, lengths, total, rng, known=(6,), **attrs):
     """The results of grouped attention, and what is expected: what rows see, and the caches up to
-    their lengths."""
+    their lengths. Unless `known`, the total is an input of the model."""
     groups, batch = 2, len(lengths)
     q = rng.standard_normal((batch, rows, WIDTH)).astype("f4")
     k, v = rng.standard_normal((2, batch, rows, groups * DEPTH)).astype("f4")
@@ -178,7 +178,7 @@ def cached(rows, before, lengths, total, rng, **attrs):
     given = [q, k, v, *(past if before else [None, None]), np.array(lengths, "i4"), total, *turns]
     if attrs.pop("joined", False):
         given[:3] = [np.concatenate([q, k, v], -1), None, None]
-    found = imported("GroupQueryAttention", given, 3, known=(6,), num_heads=HEADS,
+    found = imported("GroupQueryAttention", given, 3, known=known, num_heads=HEADS,
                      kv_num_heads=groups, **attrs)  # fmt: skip
     window = attrs.get("local_window_size", 99)
     for b, last in enumerate(lengths):
@@ -209,8 +209,9 @@ def cached(rows, before, lengths, total, rng, **attrs):
      {"local_window_size": 2}],
     ids=["plain", "rotary", "interleaved", "window"],
 )  # fmt: skip
-def test_grouped_attention(rows, before, lengths, total, attrs, rng):
-    cached(rows, before, lengths, total, rng, **attrs)
+@pytest.mark.parametrize("known", [(6,), ()], ids=["known", "given"])
+def test_grouped_attention(rows, before, lengths, total, attrs, known, rng):
+    cached(rows, before, lengths, total, rng, known, **attrs)
 
 
 def test_layers_by_root_mean_squares(rng):
@@ -289,9 +290,29 @@ def test_forms_that_are_refused(op, given, attrs, message):
         imported(op, given, known=(6,) if op == "GroupQueryAttention" else (), **attrs)
 
 
-def test_a_total_that_depends_on_data_is_refused():
-    with pytest.raises(graph.Unsupported, match="total_sequence_length depends on data; expected"):
-        imported("GroupQueryAttention", GROUPED, num_heads=4, kv_num_heads=2)
+def test_the_total_decides_in_each_call_whether_all_rows_are_new(rng):
+    """One model for the first rows and those after them: a build for three rows."""
+    node = make_node("GroupQueryAttention", ["q", "k", "v", "pk", "pv", "lens", "total"],
+                     ["y", "tk", "tv"], domain="com.microsoft", num_heads=HEADS,
+                     kv_num_heads=HEADS)  # fmt: skip
+    arrays = {n: rng.standard_normal((1, 3, WIDTH)).astype("f4") for n in "qkv"}
+    arrays |= {n: rng.standard_normal((1, HEADS, 4, DEPTH)).astype("f4") for n in ("pk", "pv")}
+    arrays |= {"lens": np.array([2], "i4"), "total": np.array(3, "i4")}
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+             for n, a in arrays.items()]  # fmt: skip
+    results = [helper.make_empty_tensor_value_info(o) for o in node.output]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_graph([node], "g", infos, results)
+    model = graph.build(graph.from_onnx(helper.make_model(proto, opset_imports=opsets)))
+    q, k, v = (by_heads(arrays[n]) for n in "qkv")
+    for total, begin in ((3, 0), (4, 1), (7, 4)):
+        given = {**arrays, "lens": np.array([total - 1], "i4"), "total": np.array(total, "i4")}
+        keys, values = (np.concatenate([arrays[p][:, :, :begin], x], 2)
+                        for p, x in (("pk", k), ("pv", v)))  # fmt: skip
+        found = model.run(given)
+        close(found[0], joined(attended(q, keys, values, causal(3, begin + 3))))
+        assert found[1].shape == (1, HEADS, max(total, 4), DEPTH)
+        close(found[1][:, :, :total], keys)
 
 
 def test_attention_of_onnxruntime_is_one_kernel():

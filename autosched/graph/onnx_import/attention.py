@@ -248,33 +248,38 @@ def grouped(call: Call) -> str:
     _, rows, width = call.shape(0, "query", 3)
     before = call.shape(3, "past_key", 4)[2] if call.given(3) else 0
     total = _total(call, rows, before)
+    later = total is None or rows < total
+    keys = before + rows if total is None else max(total, before)
     text = _ints("flat", [0, 0, -1]) + _ints("axes", [1, 2, 3]) + _ints("column", [1])
     text += counting("row", rows) + "row_2 = Unsqueeze(row, column)\n"
-    text += _begin(rows) if rows < total else ""
-    text += _unpacked(call, counts, width) + _turned(call, rows < total)
+    text += _begin(rows, total is None) if later else ""
+    text += _unpacked(call, counts, width) + _turned(call, later)
     for n, heads in zip("qkv", (counts[0], counts[1], counts[1]), strict=True):
         text += _ints(f"{n}_to", [0, 0, heads, -1]) + f"{n}_4 = Reshape({n}_3, {n}_to)\n"
         text += f"{n} = Transpose <perm = [0, 2, 1, 3]> ({n}_4)\n"
-    text += _cached(rows, before, max(total, before), rows < total)
-    text += _causal(call, max(total, before) if rows < total else rows, rows < total)
+    text += _cached(rows, before, keys, later)
+    text += _causal(call, keys if later else rows, later)
+    if total is None:
+        text += _ints("start", [0]) + _ints("least", [before]) + _ints("key_axis", [2])
+        text += "stop = Max(total_1, least)\n"
+        text += "".join(f"s{n} = Slice(t{n}, start, stop, key_axis)\n" for n in "kv")
+    results = "sk, sv" if total is None else "tk, tv"
     return (
         "GroupQueryAttention <num_heads, kv_num_heads, scale, softcap, local_window_size, "
         "do_rotary, rotary_interleaved, qk_norm_epsilon, causal, k_quant_type, v_quant_type, "
         "smooth_softmax> (query, key, value, pk, pv, lens, total, c, s, p, bias)"
-        f" => (y, tk, tv, scores) {{\n{text}}}"
+        f" => (y, {results}, scores) {{\n{text}}}"
     )
 
 
-def _total(call: Call, rows: int, before: int) -> int:
-    """The number of keys in total, by which shapes go. Raises Unsupported where it is not known."""
+def _total(call: Call, rows: int, before: int) -> int | None:
+    """The number of keys in total, by which shapes go; None where it depends on data, and is known
+    when it runs. Without a cache all rows are new."""
     found = call.args[6] if call.given(6) else None
     if found is None:
         call.refuse("the input total_sequence_length is missing")
     if not isinstance(found, Const):
-        raise Unsupported(
-            "the input total_sequence_length depends on data; expected a constant, or a size of an "
-            "input whose shape is given"
-        )
+        return None if before else rows
     total = int(np.asarray(found.value).reshape(-1)[0])
     if not rows <= total <= max(before, rows) + (rows if before else 0):
         raise Unsupported(f"the input total_sequence_length is {total}; there are {rows} rows, and "
@@ -282,11 +287,18 @@ def _total(call: Call, rows: int, before: int) -> int:
     return total
 
 
-def _begin(rows: int) -> str:
-    """Where the new rows of each batch begin; `lens` is the last position of each."""
+def _begin(rows: int, unknown: bool) -> str:
+    """Where the new rows of each batch begin; `lens` is the last position of each. Where the total
+    is `unknown`, all rows may be new: there are as many."""
     text = _ints("batches", [-1]) + f"less = Constant <value_int = {rows - 1}> ()\n"
     text += "lens_7 = Cast <to = 7> (lens) lens_1 = Reshape(lens_7, batches)\n"
-    return text + "begin = Sub(lens_1, less) begin_4 = Unsqueeze(begin, axes)\n"
+    if unknown:
+        text += "total_7 = Cast <to = 7> (total) total_1 = Reshape(total_7, batches)\n"
+        text += _ints("rows", [rows]) + _ints("none", [0]) + "whole = Equal(total_1, rows)\n"
+        text += "later = Sub(lens_1, less) begin = Where(whole, none, later)\n"
+    else:
+        text += "begin = Sub(lens_1, less)\n"
+    return text + "begin_4 = Unsqueeze(begin, axes)\n"
 
 
 def _unpacked(call: Call, counts: tuple[int, int], width: int) -> str:
