@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from autosched.graph.onnx_import.skeleton import skeleton as skeleton
     from autosched.graph.passes.int8 import int8_products as int8_products
     from autosched.graph.passes.partial_eval import specialise as specialise
+    from autosched.graph.program import CompiledProgram as CompiledProgram
     from autosched.graph.quantisation import QuantisedModel as QuantisedModel
     from autosched.graph.quantisation import quantise as quantise
     from autosched.graph.regions import partition as partition
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from autosched.graph.values import to_list as to_list
     from autosched.tuning.graph import build as build
     from autosched.tuning.graph import build_dynamic as build_dynamic
+    from autosched.tuning.graph import build_program as build_program
     from autosched.tuning.report.model_result import TunedModel as TunedModel
     from autosched.tuning.run.model_tasks import extract_tasks as extract_tasks
     from autosched.tuning.run.model_tuning import tune as tune
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 _HOME = {
     "CSource": "autosched.graph.external_c",
     "CompiledModel": "autosched.graph.model",
+    "CompiledProgram": "autosched.graph.program",
     "QuantisedModel": "autosched.graph.quantisation",
     "ExternalError": "autosched.graph.errors",
     "DataType": "autosched.graph.data",
@@ -74,6 +77,7 @@ _HOME = {
     "Unsupported": "autosched.graph.errors",
     "build": "autosched.tuning.graph",
     "build_dynamic": "autosched.tuning.graph",
+    "build_program": "autosched.tuning.graph",
     "check": "autosched.graph.inference",
     "const": "autosched.graph.builder",
     "constants": "autosched.graph.ir",

@@ -84,8 +84,9 @@ def prepared(
         if left:
             raise Unsupported(
                 f"main has {left}, which partial evaluation leaves and no build compiles; "
-                "graph.evaluate runs it, and graph.specialise(module, known={...}) makes dataflow "
-                "of lists whose length is given"
+                "graph.build_program compiles what is computed around it, graph.evaluate runs it, "
+                "and graph.specialise(module, known={...}) makes dataflow of lists whose length is "
+                "given"
             )
     needed = reachable(given, ["main"]).graphs
     functions = {n: f for n, f in needed.items() if isinstance(f, Function)}

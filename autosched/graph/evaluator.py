@@ -5,6 +5,7 @@ Values are arrays, tuples, tagged tuples (`Tagged`) and function values, which c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,14 @@ def evaluate(module: IRModule, name: str = "main", *args: Any) -> Any:
     if not isinstance(function, Function):
         have = ", ".join(n for n, f in module.graphs.items() if isinstance(f, Function)) or "none"
         raise WorkloadError(f"no graph function is named {shown(name)}; the module has {have}")
-    if len(args) != len(function.params):
-        raise ArgumentError(f"{name} takes {len(function.params)} arguments, found {len(args)}")
-    machine = Machine(module)
-    params = function.params
+    return run(Machine(module), function, args)
+
+
+def run(machine: Machine, function: Function, args: Sequence[Any]) -> Any:
+    """The results of a function of a machine's module on values."""
+    params, name = function.params, function.name
+    if len(args) != len(params):
+        raise ArgumentError(f"{name} takes {len(params)} arguments, found {len(args)}")
     given = several(machine.constructors, [p.name for p in params], [p.type for p in params], args)
     with np.errstate(all="ignore"):
         results = machine.run(machine.value(name), given)

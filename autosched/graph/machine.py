@@ -7,8 +7,9 @@ recursion; any other call takes memory, not Python's stack.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Union
 
 import numpy as np
@@ -31,13 +32,14 @@ from autosched.graph.ir import (
     TupleExpr,
     Var,
 )
-from autosched.graph.prepared import Site
+from autosched.graph.prepared import Evaluate, Site
 from autosched.graph.values import Closure, Maker, Tagged
 from autosched.tir.module import IRModule
 
 DEEPEST = 200_000
 """Calls that wait for the result of another."""
 
+NOTHING: Mapping[str, Evaluate] = MappingProxyType({})
 Test = Union[int, None, "Fits"]
 
 
@@ -59,7 +61,9 @@ class Step:
 
 @dataclass(slots=True)
 class OperatorStep(Step):
-    site: Site
+    """`site`: an operator, or a function that is compiled."""
+
+    site: Evaluate
     args: tuple[int, ...]
 
 
@@ -128,10 +132,10 @@ class Code:
 
 
 class Machine:
-    """Runs the functions of one module."""
+    """Runs the functions of one module; those of `compiled` by what stands there."""
 
-    def __init__(self, module: IRModule) -> None:
-        self.module = module
+    def __init__(self, module: IRModule, compiled: Mapping[str, Evaluate] = NOTHING) -> None:
+        self.module, self.compiled = module, compiled
         self.constructors: dict[str, Constructor] = constructors(module.graphs)
         self.codes: dict[str, Code] = {}
         self.waiting: list[tuple[Code, Function]] = []
@@ -350,6 +354,9 @@ class _Translation:
             made = self.machine.constructors.get(v.callee.name)
             if made is not None:
                 return MakeStep(self.bound(b), made.name, args)
+            compiled = self.machine.compiled.get(v.callee.name)
+            if compiled is not None:
+                return OperatorStep(self.bound(b), compiled, args)
             return CallStep(self.bound(b), self.machine.code(v.callee.name), -1, args)
         callee = self.read(v.callee)
         return CallStep(self.bound(b), None, callee, args)

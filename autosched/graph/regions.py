@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from autosched.checks import instance, listed
 from autosched.errors import WorkloadError
-from autosched.graph.external import Generator, generator
+from autosched.graph.external import generator
 from autosched.graph.ir import (
     Atom,
     Binding,
@@ -43,8 +43,20 @@ def partition(module: IRModule, name: str, patterns: Sequence[Pattern] | None = 
     row = generator(name)
     if patterns is not None:
         listed("patterns", patterns, Pattern, "patterns", WorkloadError)
-        row = Generator(row.name, tuple(patterns), row.generate, row.merge, row.check)
-    regions = _Regions(row, {*module.functions, *module.graphs})
+    return cut(module, row.name, row.patterns if patterns is None else patterns, row.merge)
+
+
+def cut(
+    module: IRModule,
+    name: str,
+    patterns: Sequence[Pattern],
+    merge: bool = True,
+    whole: bool = False,
+) -> IRModule:
+    """The module whose regions of what patterns match are functions with the attribute
+    compiler=name. With `merge` matches that feed each other are one; with `whole` a function has
+    the constants that it reads, else only those of one element, and takes the others."""
+    regions = _Regions(name, patterns, merge, whole, {*module.functions, *module.graphs})
     made = body_pass("partition")(regions.body)(module)
     return IRModule(made.functions, {**made.graphs, **regions.functions})
 
@@ -146,8 +158,11 @@ class _Graph:
 
 
 class _Regions:
-    def __init__(self, generator: Generator, taken: set[str]) -> None:
-        self.generator, self.taken = generator, taken
+    def __init__(
+        self, name: str, patterns: Sequence[Pattern], merge: bool, whole: bool, taken: set[str]
+    ) -> None:
+        self.name, self.patterns, self.taken = name, patterns, taken
+        self.merge, self.whole = merge, whole
         self.functions: dict[str, Function] = {}
         self.names: dict[object, str] = {}
 
@@ -170,7 +185,7 @@ class _Regions:
         number = {id(b): n for n, b in enumerate(body.bindings)}
         units = [
             sorted(number[id(b)] for b in match.bindings)
-            for match in chosen(self.generator.patterns, body).values()
+            for match in chosen(self.patterns, body).values()
             if all(map(_is_static, match.bindings))
         ]
         regions: set[int] = set()
@@ -182,11 +197,11 @@ class _Regions:
                 graph.split(g)
                 continue
             regions.add(g)
-            if self.generator.merge:
-                g = self._merge(graph, g, regions)
+            if self.merge:
+                g = self._merged(graph, g, regions)
         return regions
 
-    def _merge(self, graph: _Graph, g: int, regions: set[int]) -> int:
+    def _merged(self, graph: _Graph, g: int, regions: set[int]) -> int:
         """A region with those that feed it."""
         while True:
             feeding = sorted(graph.before(g) & regions, key=lambda f: graph.first[f])
@@ -204,11 +219,14 @@ class _Regions:
         outside = [u for n in members for u in graph.users[n] if graph.group[u] != g]
         used = results | {id(a) for u in set(outside) for a in reads(graph.bindings[u].value)}
         seen = [a for b in bindings for a in reads(b.value) if id(a) not in inside]
-        inputs = [a for a in {id(a): a for a in seen}.values() if not _is_number(a)]
+        inputs = [a for a in {id(a): a for a in seen}.values() if not self._stands_inside(a)]
         out = tuple(v for b in bindings for v in b.vars if id(v) in used) or bindings[-1].vars
-        name = self.generator.name
-        made = outlined(name, bindings, inputs, out, ("compiler", name))
+        made = outlined(self.name, bindings, inputs, out, ("compiler", self.name))
         return Binding(out, Call(Global(self._named(made)), tuple(inputs)))
+
+    def _stands_inside(self, a: Atom) -> bool:
+        """Whether a function has a constant itself."""
+        return isinstance(a, Const) and (self.whole or a.type.elements <= 1)
 
     def _named(self, function: Function) -> str:
         key = structure(function)
@@ -221,11 +239,6 @@ class _Regions:
             self.names[key] = name
             self.functions[name] = function.renamed(name)
         return self.names[key]
-
-
-def _is_number(a: Atom) -> bool:
-    """A constant that stands in the function itself."""
-    return isinstance(a, Const) and a.type.elements <= 1
 
 
 def _is_static(b: Binding) -> bool:

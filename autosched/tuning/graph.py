@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from autosched.checks import path_text, shown
+from autosched.checks import instance, path_text, shown
 from autosched.errors import ArgumentError
 from autosched.graph.cache import KernelCache
 from autosched.graph.compile import compile_module, compile_ready, prepared
@@ -17,6 +17,7 @@ from autosched.graph.kernels import Artifacts, Choice, Choose, Progress
 from autosched.graph.model import CompiledModel
 from autosched.graph.onnx_import import ModelLike, OpenModel
 from autosched.graph.planner import Shared
+from autosched.graph.program import CompiledProgram
 from autosched.integers import as_int
 from autosched.target import Target
 from autosched.tir.canonical import workload_key
@@ -94,6 +95,39 @@ def build_dynamic(
     count = as_int(kept)
     if count is None or count < 1:
         raise ArgumentError(f"kept is {shown(kept)}; expected an int from 1 up")
+    compiled = _compiler(target, records, threads, cache, flush_denormals, precision)
+    return DynamicModel(OpenModel(model), compiled, count)
+
+
+def build_program(
+    module: IRModule,
+    target: Target | str = "llvm",
+    records: RecordsLike | None = None,
+    threads: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    flush_denormals: bool = False,
+    precision: str = "float32",
+) -> CompiledProgram:
+    """A functional program, `main` with all that it calls, whose parts on tensors of fixed sizes
+    are compiled: recursion, tuples, values of data types, matches and function values that partial
+    evaluation leaves are run by the evaluator, between compiled regions.
+
+    Arguments are as `build` takes them. Raises Unsupported and BuildError.
+    """
+    instance("the program", module, IRModule, "an IRModule", ArgumentError)
+    compiled = _compiler(target, records, threads, cache, flush_denormals, precision)
+    return CompiledProgram(module, compiled)
+
+
+def _compiler(
+    target: Target | str,
+    records: RecordsLike | None,
+    threads: int | None,
+    cache: str | os.PathLike[str] | None,
+    flush_denormals: bool,
+    precision: str,
+) -> Callable[[IRModule], CompiledModel]:
+    """A function that compiles modules, which share kernels and constants."""
     where = target if isinstance(target, Target) else Target(target)
     folder = _cache(cache)
     artifacts: Artifacts = {}
@@ -110,7 +144,7 @@ def build_dynamic(
                 flush_denormals=flush_denormals, shared=shared,
             )  # fmt: skip
 
-    return DynamicModel(OpenModel(model), compiled, count)
+    return compiled
 
 
 def best_of(source: RecordSource) -> Choose:
