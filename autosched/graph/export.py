@@ -19,7 +19,7 @@ from autosched.errors import ArgumentError, BuildError
 from autosched.graph.errors import Unsupported
 from autosched.graph.saved import write_weights
 from autosched.graph.spec import KernelCall, RunStep
-from autosched.runtime.arrays import ALIGNMENT
+from autosched.runtime.arrays import ALIGNMENT, rounded
 from autosched.runtime.float_mode import float_mode_ir, flushed_ir
 from autosched.tir.nodes import PrimFunc
 
@@ -130,7 +130,7 @@ def _weights(model: CompiledModel) -> tuple[list[int], int]:
     offsets, size = [], 0
     for a in model.constants:
         offsets.append(size)
-        size += _aligned(a.nbytes)
+        size += rounded(a.nbytes)
     return offsets, size
 
 
@@ -149,7 +149,7 @@ def _info(model: CompiledModel, kernels: Sequence[Kernel], size: int) -> KernelI
     return KernelInfo(
         ENTRY,
         tuple(params),
-        _status(model) + _aligned(model.plan.bytes) + _aligned(shared),
+        _status(model) + rounded(model.plan.bytes) + rounded(shared),
         max(_fixed(i.thread_bytes) for i in infos),
         any(i.parallel for i in infos),
         messages=messages,
@@ -220,7 +220,7 @@ def _code(
         yield f"  %at{n} = getelementptr ptr, ptr %args, i64 {n}"
         yield f"  %a{n} = load ptr, ptr %at{n}, align 8"
     status = _status(model)
-    scratch = status + _aligned(model.plan.bytes)
+    scratch = status + rounded(model.plan.bytes)
     if status:
         yield "  store i64 0, ptr %workspace, align 8"
     yield f"  %scratch = getelementptr i8, ptr %workspace, i64 {scratch}"
@@ -248,10 +248,6 @@ def _code(
         yield "stop:"
     yield "  ret void"
     yield "}"
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _fixed(size: object) -> int:

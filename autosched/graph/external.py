@@ -23,7 +23,7 @@ import numpy as np
 from autosched.checks import instance, listed, shown, text
 from autosched.errors import WorkloadError
 from autosched.graph.errors import ExternalError
-from autosched.graph.external_c import CSource, compiled
+from autosched.graph.external_c import CSource, compiled, failed
 from autosched.graph.external_check import agree, expected, first_call, random_inputs
 from autosched.graph.external_child import unlike
 from autosched.graph.ir import Array, Body, Call, Const, Function, Global, bodies, tensor_type
@@ -134,15 +134,11 @@ class ExternalCall:
         return outs
 
     def _error(self, what: str) -> ExternalError:
-        return _failed(self.generator, self.name, what)
+        return failed(self.generator, self.name, what)
 
 
 def _told(found: object) -> str:
     return f"shape {found[0]} and dtype {found[1]}" if isinstance(found, tuple) else f"a {found}"
-
-
-def _failed(generator: str, function: str, what: str) -> ExternalError:
-    return ExternalError(f"external code generator {generator!r}, function {function}: {what}")
 
 
 @dataclass(frozen=True)
@@ -197,9 +193,9 @@ def _generated(row: Generator, f: Function, target: Target) -> Made:
     try:
         one = row.generate(f, target)
     except (Exception, SystemExit) as e:
-        raise _failed(row.name, f.name, f"the generator raised {type(e).__name__}: {e}") from e
+        raise failed(row.name, f.name, f"the generator raised {type(e).__name__}: {e}") from e
     if not isinstance(one, CSource) and not callable(one):
-        raise _failed(
+        raise failed(
             row.name,
             f.name,
             f"the generator returned {shown(one)}; expected a function of arrays, or graph.CSource",
@@ -215,7 +211,7 @@ def _tests(
     try:
         return inputs, expected(f, inputs)
     except Exception as e:
-        raise _failed(
+        raise failed(
             generator, f.name, f"cannot be compared with the evaluator, which says: {e}; "
             "external_codegen(..., check=False) leaves that out"
         ) from e  # fmt: skip
@@ -228,16 +224,16 @@ def _compare(row: Generator, call: ExternalCall, f: Function, weights: Mapping[i
     outs = [unlike(x) for x in wanted]
     fault = first_call(call, inputs)
     if fault:
-        raise _failed(row.name, f.name, fault)
+        raise failed(row.name, f.name, fault)
     before = [x.copy() for x in inputs]
     found = call.into(inputs, outs)
     for n, (x, old) in enumerate(zip(inputs, before, strict=True)):
         if x.tobytes() != old.tobytes():
-            raise _failed(row.name, f.name, f"writes to its input {n}")
+            raise failed(row.name, f.name, f"writes to its input {n}")
     for n, (x, y) in enumerate(zip(found, wanted, strict=True)):
         fault = agree(x, y)
         if fault:
-            raise _failed(row.name, f.name, f"result {n} is wrong: {fault}")
+            raise failed(row.name, f.name, f"result {n} is wrong: {fault}")
 
 
 def _weights(module: IRModule) -> dict[str, dict[int, Array]]:

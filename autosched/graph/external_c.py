@@ -77,7 +77,7 @@ def compiled(
     text = file_of(rows)
     here = Target("llvm").arch
     if target.arch != here:
-        raise _failed(
+        raise failed(
             generator,
             rows[0][0].name,
             f"cc makes code for {here}, the target is of {target.arch}",
@@ -139,24 +139,25 @@ def _check(
     lines = (root / "log").read_text(errors="replace").split()
     last = lines[-1] if lines else rows[0][0].name
     if rc is None:
-        raise _failed(generator, last, f"did not return within {SECONDS} seconds")
+        raise failed(generator, last, f"did not return within {SECONDS} seconds")
     if rc < 0:
-        raise _failed(generator, last, f"crashed: it ended its process with signal {-rc}")
+        raise failed(generator, last, f"crashed: it ended its process with signal {-rc}")
     if rc:
         said = (root / "errors").read_text(errors="replace")[-500:]
-        raise _failed(generator, last, f"ended its process with status {rc}: {said}")
+        raise failed(generator, last, f"ended its process with status {rc}: {said}")
     if not (root / "found.npz").exists():
-        raise _failed(generator, last, "ended its process")
+        raise failed(generator, last, "ended its process")
     with np.load(root / "found.npz") as found:
         for f, _ in rows:
             fault = str(found[f"{f.name}/fault"])
             if fault:
-                raise _failed(generator, f.name, fault)
+                raise failed(generator, f.name, fault)
             for n, result in enumerate(tests[f.name][1]):
                 fault = agree(found[f"{f.name}/{n}"], result)
                 if fault:
-                    raise _failed(generator, f.name, f"result {n} is wrong: {fault}")
+                    raise failed(generator, f.name, f"result {n} is wrong: {fault}")
 
 
-def _failed(generator: str, function: str, what: str) -> ExternalError:
+def failed(generator: str, function: str, what: str) -> ExternalError:
+    """An error that names a generator and one of its functions."""
     return ExternalError(f"external code generator {generator!r}, function {function}: {what}")

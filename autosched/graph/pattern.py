@@ -39,8 +39,6 @@ NAMES = {
     "dense": "Gemm",
 }
 """Operators by the names that TVM has for them, where ONNX's are others."""
-REST = ...
-"""As a last argument: any others."""
 Argument = Union["Pattern", None, "type(...)"]  # type: ignore[valid-type]
 
 

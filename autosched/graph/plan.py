@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-ALIGNMENT = 64
+from autosched.runtime.arrays import rounded
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def place(lives: Sequence[Life]) -> Plan:
     placed = _Placed(max((x.last for x in lives), default=0) + 1)
     total = 0
     for n in order:
-        life, size = lives[n], _rounded(lives[n].bytes)
+        life, size = lives[n], rounded(lives[n].bytes)
         at = 0
         for begin, end in sorted(placed.beside(life)):
             if begin - at >= size:
@@ -106,7 +106,3 @@ class _Placed:
             found += self.nodes[n]
             n //= 2
         return found
-
-
-def _rounded(count: int) -> int:
-    return -(-count // ALIGNMENT) * ALIGNMENT

@@ -33,9 +33,9 @@ from autosched.graph.relay_calls import CALLS
 from autosched.graph.relay_operators import IDLE, LEVELS, PLAIN, RENAMED
 from autosched.graph.relay_reductions import REDUCED, REDUCTIONS, included
 from autosched.graph.relay_types import Following, TypeReader
-from autosched.graph.scopes import free_name
 from autosched.graph.types import Hole, TensorType
 from autosched.script.source import Source
+from autosched.te.prim_func import free_name
 from autosched.tir.module import GraphFunction
 
 DEEPEST = 60

@@ -12,9 +12,9 @@ from autosched.graph.inference import completed
 from autosched.graph.ir import Function
 from autosched.graph.relay_bodies import SPECIAL, BodyReader
 from autosched.graph.relay_operators import PLAIN, RENAMED
-from autosched.graph.scopes import free_name
 from autosched.graph.types import Type
 from autosched.script.source import Source
+from autosched.te.prim_func import free_name
 from autosched.tir.module import IRModule
 from autosched.tir.printer import function_name
 

@@ -27,8 +27,8 @@ from autosched.graph.ir import (
 )
 from autosched.graph.reverse import Reverse, Step
 from autosched.graph.reverse_types import Adjoints
-from autosched.graph.scopes import free_name
 from autosched.graph.types import DataRef, FuncType, TupleType, Type
+from autosched.te.prim_func import free_name
 from autosched.tir.module import GraphFunction
 
 

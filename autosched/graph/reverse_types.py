@@ -37,8 +37,8 @@ from autosched.graph.ir import (
     type_of,
 )
 from autosched.graph.ops.registry import python_name
-from autosched.graph.scopes import free_name
 from autosched.graph.types import DataRef, TensorType, TupleType, Type, TypeVar, substituted
+from autosched.te.prim_func import free_name
 from autosched.tir import dtypes
 from autosched.tir.module import GraphFunction
 

@@ -19,7 +19,7 @@ from autosched.graph.kernels import Kernel
 from autosched.graph.model import SCHEMA, Argument, Array, CompiledModel, thread_count
 from autosched.graph.spec import from_json
 from autosched.graph.stored import checksum, seal, unseal, write_whole
-from autosched.runtime.arrays import ALIGNMENT, empty
+from autosched.runtime.arrays import ALIGNMENT, empty, rounded
 from autosched.target import Target
 
 MODEL, KERNELS, WEIGHTS = "model.json", "kernels.json", "weights.bin"
@@ -50,7 +50,7 @@ def write_weights(constants: Sequence[Array], path: Path) -> tuple[list[list[Any
     at = 0
     for a in constants:
         table.append([at, list(a.shape), a.dtype.str])
-        at += -(-a.nbytes // ALIGNMENT) * ALIGNMENT
+        at += rounded(a.nbytes)
 
     def parts() -> Iterator[Any]:
         for a in constants:

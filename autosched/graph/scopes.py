@@ -56,16 +56,6 @@ def _bound(p: Pattern | Var | None) -> list[Var]:
     return [] if p is None else [p]
 
 
-def free_name(name: str, taken: set[str]) -> str:
-    """The name, or with a number the next one, that nothing has; it is taken then."""
-    found, n = name, 0
-    while found in taken:
-        n += 1
-        found = f"{name}_{n}"
-    taken.add(found)
-    return found
-
-
 class Copying:
     """Writes bodies anew with variables of their own.
 

@@ -15,6 +15,11 @@ from autosched.integers import as_int
 ALIGNMENT = 64
 
 
+def rounded(count: int) -> int:
+    """Bytes up to the next multiple of ALIGNMENT."""
+    return -(-count // ALIGNMENT) * ALIGNMENT
+
+
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> npt.NDArray[Any]:
     """An uninitialised C-contiguous array that starts on a multiple of 64 bytes; of bfloat16, one
     of uint16 that holds the bit patterns."""

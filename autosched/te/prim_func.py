@@ -299,7 +299,7 @@ class _Nests:
                 bindings.append(Affine.of(step.loop))
                 values[a] = inner + step.first
                 continue
-            axis_name = _unused(a.name, taken)
+            axis_name = free_name(a.name, taken)
             loop, inner = Var(axis_name), Var(f"v{axis_name}")
             loops.append((loop, a.extent))
             iters.append(Iter(inner, a.extent, a.kind))
@@ -350,13 +350,14 @@ class _Nests:
         return node
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    out, n = name, 0
-    while out in taken:
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or with a number the next one, that nothing has; it is taken then."""
+    found, n = name, 0
+    while found in taken:
         n += 1
-        out = f"{name}_{n}"
-    taken.add(out)
-    return out
+        found = f"{name}_{n}"
+    taken.add(found)
+    return found
 
 
 class _Reader:

@@ -10,7 +10,7 @@ import numpy as np
 from autosched.graph.builder import make_call
 from autosched.graph.fold import constant, evaluated
 from autosched.graph.infer import infer
-from autosched.graph.ir import Atom, Binding, Body, Call, Const, Var
+from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var
 from autosched.graph.passes.bodies import Renaming
 
 
@@ -80,3 +80,8 @@ def _call(name: str, args: Sequence[Any], attrs: dict[str, Any]) -> Call:
 def all_known(args: Sequence[Atom | None]) -> bool:
     """Whether all arguments of a call are constants with their arrays."""
     return all(a is None or (isinstance(a, Const) and a.array is not None) for a in args)
+
+
+def array_of(a: Atom | None) -> Array | None:
+    """The array of a constant; None for what is none."""
+    return a.array if isinstance(a, Const) else None

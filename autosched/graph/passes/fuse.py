@@ -38,9 +38,10 @@ from autosched.graph.ir import (
 )
 from autosched.graph.ops.quantised import SUMS
 from autosched.graph.ops.registry import python_name
-from autosched.graph.scopes import free_name, outlined
+from autosched.graph.scopes import outlined
 from autosched.graph.types import TensorType
 from autosched.passes.base import Pass
+from autosched.te.prim_func import free_name
 from autosched.tir.module import GraphFunction, IRModule
 
 MAX_OPERATORS = 32

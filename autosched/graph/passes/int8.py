@@ -29,7 +29,7 @@ from autosched.graph.ir import (
 )
 from autosched.graph.ops.quantised import ROWS, SUMS
 from autosched.graph.passes.bodies import body_pass
-from autosched.graph.passes.emitting import Emitter
+from autosched.graph.passes.emitting import Emitter, array_of
 from autosched.passes.base import Pass
 from autosched.tir.module import IRModule
 
@@ -192,7 +192,7 @@ class _Rewriter(Emitter):
     def dequantised(self, call: Call) -> Stored | None:
         """The constant of a DequantizeLinear whose scale is one, or one an index of an axis."""
         found = self.stored(call.args[0])
-        parts = [_array(a) for a in call.args[1:]]
+        parts = [array_of(a) for a in call.args[1:]]
         if found is None or found.real or any(p is None for p in parts):
             return None
         if call.attr("block_size", 0) or parts[0] is None or parts[0].dtype != np.float32:
@@ -215,7 +215,7 @@ _AFFINE = ("Mul", "Div", "Sub")
 
 def _affine(found: Stored | None, call: Call) -> Stored | None:
     """A constant scaled, or less whole numbers that are its zero point."""
-    other = _array(call.args[1])
+    other = array_of(call.args[1])
     if found is None or not found.real or other is None or other.dtype != np.float32:
         return None
     if np.broadcast_shapes(other.shape, found.values.shape) != found.values.shape:
@@ -242,10 +242,6 @@ def _by_column(found: Stored | None, turned: bool) -> Weight | None:
     less = zero[0] - shift
     stored = np.ascontiguousarray((values.astype(np.int16) - shift).astype(np.int8))
     return Weight(stored, less if less.any() else None, scale[0])
-
-
-def _array(a: Atom | None) -> Array | None:
-    return a.array if isinstance(a, Const) else None
 
 
 def _is_float(a: Atom) -> bool:

@@ -21,7 +21,7 @@ from autosched.graph.fold import evaluated
 from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, tensor_type
 from autosched.graph.ops.quantised import SUMS, bits_of_sums
 from autosched.graph.passes.bodies import Renaming, body_pass
-from autosched.graph.passes.emitting import Emitter, all_known
+from autosched.graph.passes.emitting import Emitter, all_known, array_of
 
 _BYTES = ("int8", "uint8")
 _WHOLE = "MatMulInteger"
@@ -97,18 +97,14 @@ def _single(a: Atom | None) -> bool:
     return a is None or tensor_type(a).elements == 1
 
 
-def _array(a: Atom | None) -> Array | None:
-    return a.array if isinstance(a, Const) else None
-
-
 def _weight(
     q: Atom | None, scale: Atom | None, zero: Atom | None, axis: int, columns: int,
     summed: tuple[int, ...],
 ) -> Weight | None:  # fmt: skip
     """A constant operand, whose scale is one, or one an index of the axis `columns`; `scale` None
     is 1. None where it is no constant, or is scaled along another axis."""
-    values, by = _array(q), np.ones((), np.float32) if scale is None else _array(scale)
-    less = np.zeros((), np.int64) if zero is None else _array(zero)
+    values, by = array_of(q), np.ones((), np.float32) if scale is None else array_of(scale)
+    less = np.zeros((), np.int64) if zero is None else array_of(zero)
     if values is None or by is None or less is None or values.dtype.name not in _BYTES:
         return None
     wide = [1] * values.ndim
@@ -150,7 +146,7 @@ def _offset(
     out: _Rewriter, weight: Weight, zero: Atom | None, shape: Callable[[Array], Array]
 ) -> Atom | None:
     """What a zero point of the other operand adds to the sums, as int32; None for nothing."""
-    known = _array(zero)
+    known = array_of(zero)
     if zero is None or (known is not None and not known.any()):
         return None
     # Sums wrap around as int32 do, so what is added may as well.
@@ -242,7 +238,7 @@ def _signed_right(
 
 
 def _is_zero(number: Any) -> bool:
-    known = _array(number) if isinstance(number, (Const, Var)) else number
+    known = array_of(number) if isinstance(number, (Const, Var)) else number
     return known is not None and not np.any(known)
 
 

@@ -22,9 +22,10 @@ from autosched.graph.ir import (
 )
 from autosched.graph.notes import Notes
 from autosched.graph.passes.calling import reachable
-from autosched.graph.scopes import Copying, free_name, free_variables
+from autosched.graph.scopes import Copying, free_variables
 from autosched.graph.types import FuncType, Hole, OpenTensor, TensorType, Type, TypeVar, leaves
 from autosched.passes.base import Pass
+from autosched.te.prim_func import free_name
 from autosched.tir.module import GraphFunction, IRModule
 
 MOST_COPIES = 1000
