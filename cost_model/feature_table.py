@@ -8,7 +8,8 @@ loops count nowhere. Values are not scaled, since trees only compare.
 
 Words of the table: *points* are the points of the block that are computed, tails and recomputation
 included; *loops* are those with more than one iteration; *inside loop d* means one iteration of it;
-`B0` is the buffer written, `B1` … those read, in the order of the reads.
+`B0` is the buffer written, `B1` … those read: by the first parameter that each is computed from,
+then in the order in which they are written.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ class _Store:
         ]
 
     def _buffers(self) -> list[tuple[Buffer, tuple[Widths, ...]]]:
-        """Buffers in structural order, with the widths touched from each depth inwards."""
+        """What is written, then what is read, with the widths touched from each depth inwards.
+
+        Reads stand in the order of `ranks`: two spellings of a product have the same features.
+        """
         found: dict[int, tuple[Buffer, tuple[Widths, ...]]] = {}
         for use in self.site.uses:
             b = use.access.buffer
@@ -73,7 +76,12 @@ class _Store:
                     tuple(map(np.maximum, x, y)) for x, y in zip(old[1], levels, strict=True)
                 )
             found[id(b)] = (b, levels)
-        return list(found.values())
+        written = {id(use.access.buffer) for use in self.site.uses if use.written}
+        ranks = self.analysis.ranks
+        return [
+            *(found[b] for b in found if b in written),
+            *(found[b] for b in sorted(found.keys() - written, key=lambda b: ranks[b])),
+        ]
 
     def features(self) -> list[Floats]:
         """All columns in the order of the table."""

@@ -47,6 +47,7 @@ from autosched.search.footprint import (
     Traffic,
     floats,
     homes_of,
+    ranks_of,
     reduction_loops,
     site_uses,
 )
@@ -97,6 +98,8 @@ class Analysis:
     tree: LoopTree
     homes: dict[int, int]
     """By a buffer's id, how many loops stand around its allocation."""
+    ranks: dict[int, tuple[int, int]]
+    """By a buffer's id, its place among all, whatever the order of operands."""
     kernels: tuple[KernelStats, ...] = ()
     """On a GPU, one a stage."""
 
@@ -176,6 +179,7 @@ def analyse(func: PrimFunc, target: Target, size: int = 1) -> Analysis:
         sites=tuple(uses),
         tree=tree,
         homes=homes,
+        ranks=ranks_of(func),
         kernels=kernels,
     )
 

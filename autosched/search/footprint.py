@@ -97,6 +97,18 @@ def homes_of(func: PrimFunc) -> dict[int, int]:
     }
 
 
+def ranks_of(func: PrimFunc) -> dict[int, tuple[int, int]]:
+    """By a buffer's id, its place among all, which does not hang on the order of operands: by the
+    first parameter that it is computed from, then in the order in which buffers are written."""
+    found = {id(b): (n, -1) for n, b in enumerate(func.params)}
+    for place, site in enumerate(sites(func)):
+        known = [found[id(a.buffer)] for a in site.block.reads if id(a.buffer) in found]
+        first = min((n for n, _ in known), default=len(func.params))
+        for access in site.block.writes:
+            found.setdefault(id(access.buffer), (first, place))
+    return found
+
+
 def site_uses(func: PrimFunc, homes: Mapping[int, int]) -> list[SiteUses]:
     """Every block of `func` with its accesses, in program order."""
     every = list(sites(func))
