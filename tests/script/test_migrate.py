@@ -110,8 +110,8 @@ def test_constants_are_given_from_outside() -> None:
     given = [np.ones((16, 16), np.float32), np.zeros((16, 16), np.float32)]
     interp.run(func, given)
     assert (given[1] == 2.5).all()
-    with pytest.raises(ScriptError, match="expected a number or a dtype"):
-        migrate(text, constants={"scale": [1]})  # type: ignore[dict-item]
+    with pytest.raises(ScriptError, match="expected a number, a dtype or a tuple"):
+        migrate(text, constants={"scale": {1}})  # type: ignore[dict-item]
 
 
 def test_c_functions_that_are_registered_are_called() -> None:

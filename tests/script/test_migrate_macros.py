@@ -146,7 +146,7 @@ def test_a_name_of_the_caller_alone_is_noted() -> None:
     ]
 
 
-@pytest.mark.parametrize("made", ["N = compute()", "from sizes import N", "N = [4]"])
+@pytest.mark.parametrize("made", ["N = compute()", "from sizes import N", "N = {4}"])
 def test_a_name_that_is_two_things_is_refused(made: str) -> None:
     text = f"{made}\n@T.macro\ndef m(x):\n    B[x] = A[N]\n{MAIN}    for N in range(16):\n"
     error = _error(text + "        m(N)\n")

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from autosched.checks import instance
 from autosched.errors import AutoschedError, ScriptError
@@ -25,6 +26,7 @@ from autosched.script.migrate.function import Function
 from autosched.script.migrate.macros import Written, expanded
 from autosched.script.migrate.mixed import PLACE, Mixed, Parts, units
 from autosched.script.migrate.recent import as_before
+from autosched.script.migrate.several import with_tuples
 from autosched.script.migrate.things import Note, Thing
 from autosched.script.migrate.threads import has_threads
 from autosched.script.migrate.vectors import scalar_loops
@@ -34,6 +36,7 @@ from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.routine import Routine
 
+Constant: TypeAlias = "int | float | bool | str"
 _MOST_OPAQUE = 8
 """Nests of one function that become opaque blocks; beyond, it becomes a routine."""
 
@@ -87,7 +90,7 @@ class Migration:
 
 def migrate(
     text: str,
-    constants: Mapping[str, int | float | bool | str] | None = None,
+    constants: Mapping[str, Constant | Sequence[Constant]] | None = None,
     *,
     check: bool = True,
     limits: Limits = LIMITS,
@@ -98,8 +101,8 @@ def migrate(
     function is rewritten, or refused with the reason.
 
     Args:
-        constants: numbers and dtypes that functions name and the text does not define, such as the
-            arguments of a Python function that makes them.
+        constants: numbers, dtypes and tuples of them that functions name and the text does not
+            define, such as the arguments of a Python function that makes them.
         check: parse and verify what was rewritten; a function that fails is refused.
 
     Raises ScriptError for what is no Python, or is longer than `limits` allow.
@@ -123,7 +126,7 @@ def migrate(
     titles: set[str] = set()
     counts = Counter(node.name for node, _ in found)
     siblings = {
-        node.name: Sibling(scalar_loops(node), {**names, **given})
+        node.name: Sibling(scalar_loops(with_tuples(node, given)), {**names, **given})
         for node, names in found
         if counts[node.name] == 1
     }
@@ -135,7 +138,8 @@ def migrate(
         titles.add(title)
         done = _with_macros(source, written, node, title)
         if done.error is None:
-            new = _migrated(source, node, {**names, **given}, title, check, limits, siblings)
+            known = {**names, **given}
+            new = _migrated(source, with_tuples(node, given), known, title, check, limits, siblings)
             done = replace(new, notes=(*done.notes, *new.notes))
         out.append(done)
     return Migration(tuple(out))
@@ -253,13 +257,13 @@ def _attempt(
     return Migrated(title, node.lineno, new, tuple(function.notes), error)
 
 
-def _things(constants: Mapping[str, int | float | bool | str]) -> dict[str, Thing]:
+def _things(constants: Mapping[str, Constant | Sequence[Constant]]) -> dict[str, Thing]:
     out: dict[str, Thing] = {}
     for key, value in constants.items():
         thing = thing_of(value)
         if thing is None:
             raise ScriptError(
-                f"migrate: the constant {key} is {value!r}; expected a number or a dtype"
+                f"migrate: the constant {key} is {value!r}; expected a number, a dtype or a tuple"
             )
         out[key] = thing
     return out

@@ -76,6 +76,17 @@ class Blocks(PartReader):
             contexts = [
                 y for x in contexts for y in self.function.under(place, whole, True, parts.rest, x)
             ]
+        rest = parts.rest
+        while not parts.init and id(s) not in self.initial and len(rest) == 1:
+            # Points at which a condition on axes does not hold are skipped.
+            (only,) = rest
+            if not isinstance(only, ast.If) or only.orelse or len(contexts) > 1:
+                break
+            whole = replaced(self.values.condition(only.test), bound)
+            inner = self.function.under(only, whole, True, only.body, contexts[0])
+            if any(x.guards for x in inner):
+                break
+            contexts, rest = inner, only.body
         init = self.statements(parts.init)
         has_init = bool(init) or id(s) in self.initial
         if has_init and (len(contexts) > 1 or any(x.guards for x in contexts)):
@@ -84,7 +95,7 @@ class Blocks(PartReader):
                 "a reduction with T.init skips points where one comparison of loop variables "
                 "does not hold; found a condition of another kind",
             )
-        made = self.statements(parts.rest)
+        made = self.statements(rest)
         value = self.initial.get(id(s))
         if value is not None:
             (store,) = made

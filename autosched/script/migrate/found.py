@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from autosched.script.migrate.recent import NAMESPACES
-from autosched.script.migrate.things import FLOAT, INT, Thing, Value, number
+from autosched.script.migrate.several import with_tuples
+from autosched.script.migrate.things import (
+    FLOAT,
+    INT,
+    Several,
+    Thing,
+    Value,
+    number,
+    number_of,
+)
 from autosched.tir import dtypes
 
 Names: TypeAlias = "dict[str, Thing | ast.FunctionDef | None]"
@@ -51,15 +60,15 @@ def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, dict[str, Thi
     for s, of_class, known in scopes(tree):
         if _is_program(s, of_class):
             things = {k: x for k, x in known.items() if not isinstance(x, ast.FunctionDef)}
-            yield s, {k: x for k, x in things.items() if x is not None}
+            constants = {k: x for k, x in things.items() if x is not None}
+            yield with_tuples(s, constants), constants
 
 
 def scopes(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, bool, Names]]:
     """Every function that is in no program, whether it stands in a class, and the names that are
     defined around it where it stands."""
 
-    def visit(nodes: list[ast.stmt], known: Names, of_class: bool = False) -> Iterator[Any]:
-        here = dict(known)
+    def visit(nodes: list[ast.stmt], here: Names, of_class: bool = False) -> Iterator[Any]:
         for s in nodes:
             if isinstance(s, ast.FunctionDef):
                 yield s, of_class, dict(here)
@@ -67,10 +76,18 @@ def scopes(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, bool, Names]]:
                 if not _is_program(s, of_class):
                     yield from visit(s.body, _with_defaults(here, s))
             elif isinstance(s, ast.ClassDef):
-                yield from visit(s.body, here, True)
-            elif isinstance(s, (ast.If, ast.With, ast.Try, ast.For)):
+                yield from visit(s.body, dict(here), True)
+                here[s.name] = None
+            elif isinstance(s, ast.With):
+                here.update(dict.fromkeys(_given(s.items)))
                 yield from visit(s.body, here)
-                yield from visit(getattr(s, "orelse", []), here)
+            elif isinstance(s, (ast.If, ast.Try, ast.For, ast.While)):
+                given = dict.fromkeys(_given([s]))
+                before = {**here, **given} if isinstance(s, (ast.For, ast.While)) else here
+                handlers = [h.body for h in getattr(s, "handlers", [])]
+                for part in (s.body, *handlers, s.orelse, getattr(s, "finalbody", [])):
+                    yield from visit(part, dict(before))
+                here.update(given)  # which of the parts ran is not known
             else:
                 _note(here, s)
 
@@ -83,16 +100,39 @@ def _with_defaults(known: Names, s: ast.FunctionDef) -> Names:
     defaults = s.args.defaults
     named = s.args.args[len(s.args.args) - len(defaults) :]
     for arg, value in zip(named, defaults, strict=True):
-        _define(inner, ast.Name(arg.arg), value)
+        _define(inner, ast.Name(arg.arg), value, known)
     return inner
 
 
 def _note(known: Names, s: ast.stmt) -> None:
     """Note the names that a statement defines."""
-    if isinstance(s, ast.Assign) and len(s.targets) == 1:
-        _define(known, s.targets[0], s.value)
-    elif isinstance(s, (ast.Import, ast.ImportFrom)):
-        known.update({(x.asname or x.name).split(".")[0]: None for x in s.names})
+    found = dict(known)
+    known.update(dict.fromkeys(_given([s])))
+    if isinstance(s, ast.Assign):
+        for target in s.targets:
+            _define(known, target, s.value, found)
+    elif isinstance(s, ast.AnnAssign) and s.value is not None:
+        _define(known, s.target, s.value, found)
+    elif isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+        before = ast.Name(s.target.id, ast.Load())
+        _define(known, s.target, ast.BinOp(before, s.op, s.value), found)
+
+
+def _given(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that statements may give another value where they stand."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {(x.asname or x.name).split(".")[0] for x in node.names}
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+        found |= _given(ast.iter_child_nodes(node))
+    return found
 
 
 def _is_program(s: ast.FunctionDef, of_class: bool) -> bool:
@@ -118,17 +158,30 @@ def _is_typed(s: ast.FunctionDef) -> bool:
     )
 
 
-def _define(known: Names, target: ast.expr, value: ast.expr) -> None:
-    """Note a name for a number or a dtype, or for something else, of which nothing is known."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for t, v in zip(target.elts, value.elts, strict=False):
-            _define(known, t, v)
-        return
-    if isinstance(target, ast.Name):
-        known[target.id] = _constant(known, value)
+def _define(known: Names, target: ast.expr, value: ast.expr, before: Names) -> None:
+    """Note a name for a number, a dtype or several, or for something else, of which nothing is
+    known; names in the value mean what they meant `before`."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        found = _constant(before, value)
+        if isinstance(found, Several) and len(found.things) == len(target.elts):
+            for t, thing in zip(target.elts, found.things, strict=True):
+                if isinstance(t, ast.Name):
+                    known[t.id] = thing
+        elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+            for t, v in zip(target.elts, value.elts, strict=True):
+                _define(known, t, v, before)
+    elif isinstance(target, ast.Name):
+        known[target.id] = _constant(before, value)
 
 
 def _constant(known: Names, node: ast.expr) -> Thing | None:
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return _several(_constant(known, x) for x in node.elts)
+    if isinstance(node, ast.Subscript):
+        of, at = _constant(known, node.value), _constant(known, node.slice)
+        n = number_of(at.node) if isinstance(at, Value) else None
+        inside = isinstance(of, Several) and n is not None and -len(of.things) <= n < len(of.things)
+        return of.things[n] if inside else None  # type: ignore[union-attr,index]
     if isinstance(node, ast.Constant):
         return thing_of(node.value)
     if isinstance(node, ast.Name):
@@ -144,6 +197,13 @@ def _constant(known: Names, node: ast.expr) -> Thing | None:
             x, y = a.node.value, b.node.value  # type: ignore[union-attr]
             return thing_of(_arithmetic(node.op, x, y))
     return None
+
+
+def _several(found: Iterable[Thing | None]) -> Several | None:
+    """A tuple of what is a number or a text each."""
+    every = list(found)
+    things = tuple(x for x in every if isinstance(x, (Value, str)))
+    return Several(things) if len(things) == len(every) else None
 
 
 def _is_number(thing: Thing | None) -> bool:
@@ -163,7 +223,9 @@ def _arithmetic(op: ast.operator, x: Any, y: Any) -> Any:
 
 
 def thing_of(value: object) -> Thing | None:
-    """What a Python constant is in a function: a number, or a text such as a dtype."""
+    """What a Python constant is in a function: a number, a text such as a dtype, or several."""
+    if isinstance(value, (tuple, list)):
+        return _several(map(thing_of, value))
     if isinstance(value, bool):
         return Value(ast.Constant(value), "bool")
     if isinstance(value, int):

@@ -15,8 +15,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from autosched.script.migrate.found import Names, scopes
+from autosched.script.migrate.several import written
 from autosched.script.migrate.spelling import called
-from autosched.script.migrate.things import Thing, Value
+from autosched.script.migrate.things import Several, Thing, Value
 
 _DEPTH = 8
 """Macros that call macros."""
@@ -235,7 +236,9 @@ def _is_replaced(body: list[ast.stmt], name: str) -> bool:
 
 
 def _constant(thing: Thing | ast.FunctionDef | None) -> ast.expr | None:
-    """A number or a dtype as an expression."""
+    """A number, a dtype or several as an expression."""
+    if isinstance(thing, Several):
+        return ast.Tuple([written(x) for x in thing.things], ast.Load())
     if isinstance(thing, Value):
         return thing.node
     return ast.Constant(thing) if isinstance(thing, str) else None

@@ -70,6 +70,20 @@ def _infinity(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     return Value(call(dtype, ast.Constant("inf")), dtype)
 
 
+def _nan(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
+    dtype = v.dtype(args[0])
+    return Value(call(dtype, ast.Constant("nan")), dtype)
+
+
+def _ldexp(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
+    """`T.ldexp(x, n)`: x * 2 ** n, by way of float64, which has more powers of two."""
+    e = v.value(args[0])
+    dtype = "float32" if e.dtype == FLOAT else e.dtype
+    power = call("exp2", v.of(args[1], "float64"))
+    wide = ast.BinOp(v.converted(node, e, "float64"), ast.Mult(), power)
+    return Value(v.converted(node, Value(wide, "float64"), dtype), dtype)
+
+
 def _lowest(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     dtype = v.dtype(args[0])
     return Value(call(dtype, _extreme(dtype, lowest=True)), dtype)
@@ -164,6 +178,8 @@ SPECIAL: dict[str, Special] = {
     **dict.fromkeys(NOT, _not),
     **dict.fromkeys(SAME, _same),
     "infinity": _infinity,
+    "nan": _nan,
+    "ldexp": _ldexp,
     "min_value": _lowest,
     "max_value": _largest,
     "truncmod": _truncmod,

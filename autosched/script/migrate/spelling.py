@@ -24,6 +24,7 @@ FUNCTIONS = {
     "Min": "min", "Max": "max", "min": "min", "max": "max", "minimum": "min", "maximum": "max",
     "fabs": "abs", "abs": "abs", "power": "pow", "pow": "pow", "nearbyint": "round",
     "round": "round", "negative": "neg", "bitwise_not": "bitwise_not", "invert": "bitwise_not",
+    **{x: x for x in ("popcount", "clz", "copysign", "nextafter")},
     **{x: x for x, op in OPS.items() if op.cost == "math"},
 }  # fmt: skip
 """Functions that are called so here."""
@@ -64,7 +65,7 @@ LEAST = {
     "launch_thread": 2, "env_thread": 1, "where": 1, "block_attr": 1, "sblock_attr": 1,
     "func_attr": 1, "preflattened_buffer": 1, "store": 3, "load": 3, "evaluate": 1,
     "likely": 1, "infinity": 1, "min_value": 1, "max_value": 1, "isnan": 1,
-    "isinf": 1, "isfinite": 1, "fma": 3, "exp2": 1,
+    "isinf": 1, "isfinite": 1, "nan": 1, "ldexp": 2, "fma": 3, "exp2": 1,
     "truncmod": 2, "Mod": 2, "floordiv_": 1, "axis.remap": 2,
     **dict.fromkeys(NOT, 1),
     **{f"axis.{kind}": 2 for kind in AXES},

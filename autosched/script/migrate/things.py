@@ -76,7 +76,14 @@ class Memory:
     loops: tuple[str, ...]
 
 
-Thing = Union[Value, Array, Window, Reshaped, Handle, Memory, str]
+@dataclass(frozen=True)
+class Several:
+    """A tuple of numbers and dtypes around a function, such as a shape."""
+
+    things: tuple[Union[Value, str], ...]
+
+
+Thing = Union[Value, Array, Window, Reshaped, Handle, Memory, Several, str]
 """A `str` is a text that stands for itself, such as a dtype."""
 
 
