@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from autosched.checks import instance
-from autosched.errors import AutoschedError, ScriptError
+from autosched.errors import AutoschedError, ScriptError, VerifyError
 from autosched.script.limits import LIMITS, Limits
 from autosched.script.migrate.calls import Sibling
 from autosched.script.migrate.direct import Direct
@@ -30,11 +30,12 @@ from autosched.script.migrate.several import with_tuples
 from autosched.script.migrate.things import Note, Thing
 from autosched.script.migrate.threads import has_threads
 from autosched.script.migrate.vectors import scalar_loops
-from autosched.script.parser import parse
+from autosched.script.parser import parse, parse_func
 from autosched.script.source import Source
 from autosched.tir.module import IRModule
 from autosched.tir.nodes import PrimFunc
 from autosched.tir.routine import Routine
+from autosched.tir.verify import faults
 
 Constant: TypeAlias = "int | float | bool | str"
 _MOST_OPAQUE = 8
@@ -55,6 +56,9 @@ class Migrated:
     error: AutoschedError | None
     is_routine: bool = False
     """Whether it runs as it is written, and nothing schedules it."""
+    description: str = ""
+    """Of a function that accumulates in what its caller passes, the text by its blocks: no program,
+    but what `TensorIntrin.register` takes."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,8 @@ def _migrated(
     mixed = _mixed(source, node, names, title, check, limits, siblings)
     if mixed is not None:
         return mixed
-    return replace(again, notes=(_reason(source, node, found.error), *again.notes), is_routine=True)
+    notes = (_reason(source, node, found.error), *again.notes)
+    return replace(again, notes=notes, is_routine=True, description=_description(found, limits))
 
 
 def _mixed(
@@ -216,6 +221,18 @@ def _mixed(
     function = Mixed(source, node, names, direct.parts, opaque)
     found = _attempt(source, function, node, title, check, limits)
     return found if found.error is None else None
+
+
+def _description(found: Migrated, limits: Limits) -> str:
+    """A text that breaks no rule but one: it accumulates in parameters that it does not
+    initialise, as descriptions of tensor intrinsics do. Else nothing."""
+    if not isinstance(found.error, VerifyError):
+        return ""
+    func = parse_func(found.text, check=False, limits=limits)
+    ends = tuple(
+        f"accumulates in {b.name}, which no block before it initialises" for b in func.params
+    )
+    return found.text if all(f.message.endswith(ends) for _, f in faults(func)) else ""
 
 
 def _plain(error: AutoschedError) -> str:
