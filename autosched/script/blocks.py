@@ -41,7 +41,7 @@ _STATEMENTS = (
     "axes (v = T.axis.spatial(extent, loop)), T.where, T.reads, T.writes, T.block_attr, "
     "with T.init(), names (x = value) or stores (A[i] = value)"
 )
-_AUGMENTED: dict[type[ast.operator], str] = {ast.Add: "add", ast.Mult: "mul"}
+_AUGMENTED: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 
 
 class BlockReader:
@@ -306,7 +306,7 @@ class BlockReader:
         if isinstance(s, ast.AugAssign):
             op = _AUGMENTED.get(type(s.op))
             if op is None:
-                raise self.error(s, "expected A[i] = value, A[i] += value or A[i] *= value")
+                raise self.error(s, "expected A[i] = value, or A[i] +=, -= or *= value")
             return Store(self.exprs.load(s.target), s.value, op)
         if isinstance(s, ast.If):
             return self._choice(s)

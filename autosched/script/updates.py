@@ -23,9 +23,9 @@ MAX_TUPLE = 16
 """Elements of one block at most."""
 _NAMES = {op: name for name, op in KNOWN.items()}
 _FORMS = (
-    "a reduction combines the element with a new value: C[i] + v, C[i] * v, T.max(C[i], v) or "
-    "T.min(C[i], v), of several terms C[i] + (a + b); any other names both first (x = C[i], y = v) "
-    "and stores what they make"
+    "a reduction combines the element once with new values: C[i] + v, C[i] + a - b, C[i] * v, "
+    "T.max(C[i], v) or T.min(C[i], v); any other names both first (x = C[i], y = v) and stores "
+    "what they make"
 )
 
 
@@ -203,13 +203,31 @@ class Updates:
         return value
 
     def _operation(self, n: int, value: Expr) -> tuple[str, Expr] | None:
-        """(known reducer, new value) if `value` combines target n with something."""
-        if isinstance(value, Call) and value.op in _NAMES:
-            a, b = value.args
-            for old, new in ((a, b), (b, a)):
-                if isinstance(old, Load) and key_of(old) == self.keys[n]:
-                    return _NAMES[value.op], new
-        return None
+        """(known reducer, new value) if `value` combines target n with something. The new value of
+        `C + a - b` is `a - b`: terms are added up before they reach the element."""
+        if not isinstance(value, Call) or value.op not in (*_NAMES, "sub"):
+            return None
+        op = "add" if value.op == "sub" else value.op
+        new = self._without(op, value, n)
+        return None if new is None else (_NAMES[op], new)
+
+    def _without(self, op: str, e: Expr, n: int) -> Expr | None:
+        """A sum, product, maximum or minimum without target n; None where that is no part."""
+        if not isinstance(e, Call) or e.op not in ((op, "sub") if op == "add" else (op,)):
+            return None
+        left, right = e.args
+        place, key = self.stores[n].value, self.keys[n]
+        if isinstance(left, Load) and key_of(left) == key:
+            return right if e.op == op else self.exprs.call_op(place, "neg", right)
+        new = self._without(op, left, n)
+        if new is not None:
+            return self.exprs.call_op(place, e.op, new, right)
+        if e.op == "sub":
+            return None
+        if isinstance(right, Load) and key_of(right) == key:
+            return left
+        new = self._without(op, right, n)
+        return None if new is None else self.exprs.call_op(place, op, left, new)
 
     # -- reductions
 

@@ -126,7 +126,7 @@ BLOCKS = [
     ("T.other(1)", "expected axes"),
     ("return 1", "expected axes"),
     ("import os", "expected axes"),
-    ("B[vi, vj] -= 1", "A[i] += value or A[i] *= value"),
+    ("B[vi, vj] /= 2", "or A[i] +=, -= or *= value"),
     ("x, y = 1, 2", "expected a name, or an element of a buffer"),
     ("B[vi, vj] = C[vi, vj] = 1", "expected axes"),
     ('with T.other("inner"):\n    B[vi, vj] = 1', "expected T.init() or T.identity()"),
