@@ -10,6 +10,7 @@ s = te.create_schedule(C.op)
 from autosched.te.absent import ABSENT as _ABSENT
 from autosched.te.compute import compute
 from autosched.te.extern import call_extern, extern
+from autosched.te.gradient import gradient
 from autosched.te.intrinsics import (
     abs,
     acos,
@@ -156,6 +157,7 @@ __all__ = [
     "floordiv",
     "floormod",
     "fmod",
+    "gradient",
     "hypot",
     "if_then_else",
     "indexdiv",
