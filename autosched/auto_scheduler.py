@@ -18,7 +18,6 @@ _SAME = (
     "RandomModel",
     "RecordToFile",
     "SearchTask",
-    "TaskScheduler",
     "XGBModel",
     "register_workload",
 )
@@ -33,6 +32,7 @@ _OWN = (
     "LocalRunner",
     "RPCRunner",
     "SketchPolicy",
+    "TaskScheduler",
     "TuningOptions",
     "auto_schedule",
     "make_workload_key",

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autosched.checks import shown
 from autosched.errors import ScheduleError
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int, same_int, sometimes
@@ -36,6 +37,10 @@ from autosched.tir.nodes import (
 from autosched.tir.opaque import opaque_blocks
 from autosched.tir.operations import OPS
 from autosched.tir.scatter import deciding
+
+if TYPE_CHECKING:
+    from autosched.schedule.schedule import Schedule
+    from autosched.schedule.trace import Trace
 
 EXPENSIVE = frozenset(
     name
@@ -130,7 +135,11 @@ class ComputeDAG:
             from autosched.te.prim_func import create_prim_func
 
             func = create_prim_func(func)
-        assert isinstance(func, PrimFunc)
+        if not isinstance(func, PrimFunc):
+            raise ScheduleError(
+                f"a ComputeDAG is of a function, or a list of tensors, found {shown(func)}; that "
+                "of a workload key is SearchTask(workload_key=…).compute_dag"
+            )
         for block in opaque_blocks(func):
             raise ScheduleError(
                 f"{func.name} has the opaque block {block.name}, of which it is not known what it "
@@ -152,6 +161,19 @@ class ComputeDAG:
     def workload_key(self) -> str:
         """Key of the computation; see `autosched.tir.canonical`."""
         return workload_key(self.func)
+
+    def apply_steps_from_state(
+        self, state: Trace, layout_rewrite: object = None
+    ) -> tuple[Schedule, tuple[Buffer, ...]]:
+        """The schedule of a state, `inp.state` of a record, and the parameters of its function.
+        `layout_rewrite` changes nothing: `at.build` rewrites layouts. Raises ScheduleError where
+        it is the state of another computation."""
+        schedule = state.apply(self.func)
+        return schedule, schedule.func.params
+
+    def print_python_code_from_state(self, state: Trace) -> str:
+        """A function of Python that does the steps of a state to a fresh `Schedule`."""
+        return state.as_python()
 
     def block(self, name: str | Block) -> Block:
         """The block of this name. Raises ScheduleError, listing the blocks there are."""

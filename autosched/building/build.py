@@ -225,6 +225,11 @@ class BuiltFunction(Timed):
         """The same code on another number of threads."""
         return self.function.with_threads(threads)
 
+    def get_source(self, fmt: str = "") -> str:
+        """TVM's name of `source`, and with `fmt="asm"` of `assembly()`. Raises ArgumentError."""
+        choice("fmt", fmt, ("", "ll", "asm"), ArgumentError)
+        return self.assembly() if fmt == "asm" else self.source
+
     def assembly(self, level: Level | None = None) -> str:
         """The machine code as assembly text."""
         from autosched.codegen.llvm.assemble import assembly

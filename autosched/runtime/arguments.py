@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autosched.checks import unmasked
+from autosched.checks import shown, unmasked
 from autosched.codegen.artifact import KernelInfo
 from autosched.codegen.formula import evaluate
 from autosched.errors import ArgumentError
 from autosched.runtime.foreign import ON_HOST, foreign
-from autosched.tir.dtypes import array_dtype
+from autosched.tir.dtypes import array_dtype, from_float32, is_float, maximum, minimum
 
 Array = npt.NDArray[Any]
+_LARGEST_BFLOAT16 = float.fromhex("0x1.fep127")
 
 
 def check_arguments(
@@ -81,6 +83,8 @@ def _sizes(info: KernelInfo, arrays: Sequence[Array]) -> dict[str, int]:
 def check_array(info: KernelInfo, index: int, argument: Any) -> Array:
     """One argument as an array of the host; raises ArgumentError."""
     param, where = info.params[index], place_of(info, index)
+    if type(argument) in (bool, int, float) and not param.shape and not param.written:
+        return _of_number(argument, param.dtype, where)
     array = _as_array(argument, where)
     if param.dtype == "bfloat16" and array.dtype.name == "bfloat16":
         array = array.view(np.uint16)  # ml_dtypes has a type for it
@@ -117,6 +121,25 @@ def check_array(info: KernelInfo, index: int, argument: Any) -> Array:
             f"{array.itemsize}-byte elements; {hint}"
         )
     return array
+
+
+def _of_number(value: float, dtype: str, where: str) -> Array:
+    """A number of Python as an input without dimensions; raises ArgumentError where its dtype does
+    not have it."""
+    if is_float(dtype):
+        largest = _LARGEST_BFLOAT16 if dtype == "bfloat16" else float(np.finfo(dtype).max)
+        fits = value != value or abs(value) == inf or abs(value) <= largest
+    elif dtype == "bool":
+        fits = isinstance(value, bool)
+    else:
+        fits = isinstance(value, int) and minimum(dtype) <= value <= maximum(dtype)
+    if fits and dtype == "bfloat16":
+        return from_float32(value)
+    if fits:
+        return np.asarray(value, array_dtype(dtype))
+    raise ArgumentError(
+        f"{where} is {shown(value)}, which is no {dtype}; pass a number that it has"
+    )
 
 
 def _as_array(argument: Any, where: str) -> Array:

@@ -73,8 +73,17 @@ MOST_TRIED = 64
 """Ways to take axes of a block for those of an intrinsic."""
 
 
-def get_output_blocks(sch: Schedule) -> tuple[BlockRV, ...]:
-    """The blocks that write arguments of the function, in program order."""
+def get_output_blocks(
+    sch: Schedule, scope_block: BlockRV | str | None = None
+) -> tuple[BlockRV, ...]:
+    """The blocks that write arguments of the function, in program order. `scope_block`: the root,
+    the only block with others inside; it may be left out. Raises ScheduleError for another."""
+    is_name = isinstance(scope_block, str) and scope_block == "root"
+    if scope_block is not None and not is_name and not sch._is_root(scope_block):
+        raise ScheduleError(
+            f"get_output_blocks: the scope is {shown(scope_block)}; expected the root, "
+            'get_block("root"): no other block has blocks inside'
+        )
     return sch._out("get_output_blocks", (), query.output_blocks(sch.func))
 
 

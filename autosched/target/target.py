@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 from autosched.errors import TargetError
 from autosched.target import amx
@@ -68,6 +68,8 @@ _WITHOUT_MEANING = ("device", "keys", "libs", "model")
 """Options of TVM's targets that choose among its templates and libraries: taken and dropped."""
 _current: ContextVar[tuple[Target, ...]] = ContextVar("autosched_target", default=())
 _FEATURE = re.compile(r"[+-][\w.-]+")
+_VALUE = re.compile(r"-(num-cores|mcpu|mtriple|mattr|arch|keys|libs|model|device)\s+(?=[^-\s])")
+"""An option with its value in a word of its own."""
 _USAGE = 'expected e.g. "llvm" (this host) or "llvm -mcpu=x86-64-v3 -num-cores=2"'
 
 
@@ -79,8 +81,9 @@ class Target:
     is said of CPUs here has no meaning for them. A tag, such as "nvidia/tesla-t4", stands for the
     text in `autosched.target.tags.TAGS`. `Target("llvm")` is this host. Options: `-mcpu=`
     (an LLVM CPU name), `-mattr=` (features, `+avx2,-fma`), `-mtriple=` (default: this host's),
-    `-num-cores=` (default: the cores that this process may use). Hashable; equal if all five
-    fields are. Raises TargetError.
+    `-num-cores=` (default: the cores that this process may use). A dict, `{"kind": "llvm", "mcpu":
+    "haswell"}`, says the same. `host`, the target of the code that calls a GPU, changes nothing:
+    this process calls. Hashable; equal if all five fields are. Raises TargetError.
     """
 
     kind: str
@@ -89,7 +92,13 @@ class Target:
     triple: str
     num_cores: int
 
-    def __init__(self, text: Union[str, Target] = "llvm") -> None:
+    def __init__(
+        self,
+        text: Union[str, Target, Mapping[str, Any]] = "llvm",
+        host: Union[str, Target, Mapping[str, Any], None] = None,
+    ) -> None:
+        if isinstance(text, Mapping):
+            text = _written(text)
         if isinstance(text, Target):
             fields = (text.kind, text.mcpu, text.mattr, text.triple, text.num_cores)
         else:
@@ -206,11 +215,24 @@ class Target:
         return tuple(sorted(missing))
 
 
+def _written(options: Mapping[str, Any]) -> str:
+    """A dict of options as the text that says the same."""
+    given = {str(k): v for k, v in options.items() if k not in ("host", "tag")}
+    kind = given.pop("kind", options.get("tag"))
+    if not isinstance(kind, str):
+        raise TargetError(f"a target as a dict has a kind, found {dict(options)!r}; {_USAGE}")
+    words = [kind]
+    for name, value in given.items():
+        several = isinstance(value, (list, tuple))
+        words.append(f"-{name}={','.join(map(str, value)) if several else value}")
+    return " ".join(words)
+
+
 def _parse(text: str) -> tuple[str, str, str, str, int]:
     """The fields of the target written as `text`."""
     if not isinstance(text, str):
         raise TargetError(f"a target is text, found {type(text).__name__}: {text!r}; {_USAGE}")
-    words = text.split()
+    words = _VALUE.sub(r"-\1=", text).split()
     if not words:
         raise TargetError(f"the target is empty; {_USAGE}")
     if words[0] in TAGS:

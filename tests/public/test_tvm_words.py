@@ -140,6 +140,10 @@ def test_an_rpc_runner_is_a_pool() -> None:
         assert context.runner.repeat == 3
     with pytest.raises(TuningError, match="port"):
         words.RPCRunner("lab", "tuner", 0)
+    timed = words.RPCRunner("lab", "tuner", 9190, timeout=30, repeat=1, min_repeat_ms=200)
+    assert timed.address == runner.address
+    with pytest.raises(TuningError, match="tls_dir"):
+        words.RPCRunner("lab", "tuner", 9190, 1)
 
 
 def test_targets() -> None:
@@ -245,3 +249,95 @@ def test_an_empty_policy_times_what_is_written(tmp_path: Path) -> None:
         words.save_records(log, [i for i, _ in words.load_records(log)][:2], [])
     with pytest.raises(AutoschedError, match=r"unknown target kind 'c' .*autosched.c_source"):
         at.Target("c")
+
+
+def test_targets_as_dicts_and_words() -> None:
+    plain = at.Target("llvm -mcpu=haswell -num-cores=4")
+    assert at.Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 4}) == plain
+    assert at.Target("llvm -mcpu core-avx2 -num-cores 4", host="llvm") == plain
+    gpu = at.Target({"kind": "cuda", "arch": "sm_80", "keys": ["cuda", "gpu"], "host": "llvm"})
+    assert gpu == at.Target({"tag": "nvidia/nvidia-a100"}) == at.Target("cuda -arch=sm_80")
+    for wrong, message in (
+        ({"mcpu": "haswell"}, "a target as a dict has a kind, found {'mcpu': 'haswell'}"),
+        ({"kind": 3}, "has a kind"),
+        ({"kind": "llvm", "wrong": 1}, "unknown option '-wrong=1'"),
+    ):
+        with pytest.raises(AutoschedError, match=message):
+            at.Target(wrong)
+
+
+def test_a_scheduler_in_the_predecessors_order(tmp_path: Path) -> None:
+    tasks = [words.SearchTask(func=workload, args=(n,), target="llvm") for n in (8, 16)]
+    log, model = str(tmp_path / "log.json"), str(tmp_path / "model")
+
+    def options() -> at.TuningOptions:
+        store = [words.RecordToFile(log)]
+        return words.TuningOptions(2, num_measures_per_round=1, verbose=0, measure_callbacks=store)
+
+    words.TaskScheduler(tasks, [1, 2], None, "gradient").tune(options())
+    words.XGBModel().save(model)
+    scheduler = words.TaskScheduler(tasks, load_log_file=log, load_model_file=model, gamma=0.1)
+    params = {"eps_greedy": 0.1, "evolutionary_search_num_iters": 1, "max_vectorize_size": 16}
+    found = scheduler.tune(options(), search_policy_params=params, per_task_early_stopping=64)
+    assert found.results
+    policy = scheduler._policy(params, None)(tasks[0])
+    assert (policy.params.eps_greedy, policy.params.generations) == (0.1, 1)
+    assert policy.init_search_callbacks[0].records == log  # type: ignore[union-attr]
+    with pytest.raises(TuningError, match="params has 'wrong'; expected some of eps_greedy"):
+        words.SketchPolicy(tasks[0], params={"wrong": 1})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "uint16", "bool"])
+def test_numbers_of_python_are_scalars(dtype: str) -> None:
+    scale = te.placeholder((), dtype, "scale")
+    B = te.compute((2,), lambda i: scale().astype("float32") * 1.0, name="B")
+    func, result = at.build(te.create_prim_func([scale, B])), np.empty(2, np.float32)
+    good, bad = {
+        "float32": ([2.5, 3, -(10**30), float("inf")], [1e39, 10**400]),
+        "float16": ([2.5, 65504], [65505.0]),
+        "bfloat16": ([2.5, 3e38], [1e39]),
+        "int8": ([-128, 127, True], [128, 1.0]),
+        "uint16": ([65535], [-1]),
+        "bool": ([True, False], [1, 0.0]),
+    }[dtype]
+    for value in good:
+        func(value, result)
+        np.testing.assert_allclose(result, float(value), rtol=4e-3 if dtype[0] == "b" else 1e-6)
+    for value in bad:
+        with pytest.raises(AutoschedError, match=f"is .*, which is no {dtype}; pass"):
+            func(value, result)
+    with pytest.raises(AutoschedError, match=r"argument 1 \(B\) of main is a float"):
+        func(good[0], 1.0)
+
+
+def test_output_blocks_of_the_root() -> None:
+    func = te.create_prim_func(workload())
+    sch = at.Schedule(func)
+    root = sch.get_block("root")
+    names = [
+        [sch.get(b).name for b in found]
+        for found in (sch.get_output_blocks(), sch.get_output_blocks(root))
+    ]
+    assert names == [["B"], ["B"]]
+    assert len(sch.get_output_blocks(scope_block="root")) == 1
+    assert "sch.get_output_blocks(" in str(sch.trace)
+    with pytest.raises(AutoschedError, match="the scope is 'B'; expected the root"):
+        sch.get_output_blocks("B")
+
+
+def test_states_and_sources(tmp_path: Path) -> None:
+    task = words.SearchTask(func=workload, args=(8,), target="llvm")
+    log = str(tmp_path / "log.json")
+    store = [words.RecordToFile(log)]
+    task.tune(words.TuningOptions(2, verbose=0, measure_callbacks=store))
+    inp, _ = words.load_best_record(log, task.workload_key)
+    schedule, args = task.compute_dag.apply_steps_from_state(inp.state)
+    code = task.compute_dag.print_python_code_from_state(inp.state)
+    assert code.startswith("def apply(sch)")
+    func = at.build(schedule, args, task.target)
+    assert func.get_source() == func.get_source("ll") == func.source
+    assert func.get_source("asm") == func.assembly()
+    with pytest.raises(AutoschedError, match="fmt is 'c'"):
+        func.get_source("c")
+    with pytest.raises(AutoschedError, match="that of a workload key is Search"):
+        words.ComputeDAG(task.workload_key)
