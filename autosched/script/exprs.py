@@ -20,6 +20,7 @@ from autosched.script.source import Place, Source
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Digit, Int, always
+from autosched.tir.bits import reinterpret
 from autosched.tir.clamped import clamp_index, wrap_index
 from autosched.tir.expr import Const, Expr
 from autosched.tir.forms import read_form
@@ -56,7 +57,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.NotEq: "ne",
 }
 _OPERATORS = ", ".join(row.symbol for row in OPS.values() if row.symbol)
-INTRINSICS = frozenset(OPS) - {"cast", "and", "or", "not"}
+INTRINSICS = frozenset(OPS) - {"cast", "reinterpret", "and", "or", "not"}
 """Operations that are called as T.name."""
 _INDICES = {"clamp_index": clamp_index, "wrap_index": wrap_index}
 """Names for expressions that keep an index inside."""
@@ -366,6 +367,13 @@ class Expressions:
             operand, target = self.expr(value), dtype(self.source, to)
             cast: Expr = self._checked(node, lambda: ex.cast(operand, target))
             return cast
+        if name == "reinterpret":
+            args = Arguments(self.source, node, "T.reinterpret")
+            to, value = args.need("dtype"), args.need("value")
+            args.done()
+            operand, target = self.expr(value), dtype(self.source, to)
+            bits: Expr = self._checked(node, lambda: reinterpret(target, operand))
+            return bits
         if name in _INDICES:
             if len(node.args) != 2 or node.keywords:
                 raise self.error(node, f"T.{name} takes an index and an extent by position")

@@ -199,6 +199,11 @@ def cast(value: Any, dtype: str) -> Any:
     _parsed("cast")
 
 
+def reinterpret(dtype: str, value: Any) -> Any:
+    """The bits of `value` as a dtype of as many."""
+    _parsed("reinterpret")
+
+
 def call_extern(name: str, *args: Any) -> Any:
     """In routines: a call of a C function that `autosched.tir.extern.register` knows; a buffer
     stands for its memory."""

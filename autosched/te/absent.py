@@ -8,8 +8,6 @@ ABSENT = {
     "te.create_prim_func([a, b, c]), implementation), then s[C].tensorize(axis, name)",
     "hybrid": "write a function of loops in script, @T.prim_func or @T.routine, which te.extern "
     "takes for a tensor",
-    "reinterpret": "no operation reads the bits of a value as another dtype; view the array as the "
-    "other dtype in NumPy, array.view(dtype), and pass it as an input",
     "AXIS_SEPARATOR": "buffers have one block of memory; give s[T].transform_layout the dimensions",
 }
 """Why, and what to do instead."""

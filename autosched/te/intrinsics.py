@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.integers import as_int
-from autosched.tir import clamped, dtypes
+from autosched.tir import bits, clamped, dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Const, Expr, ExprLike, Scalar
 
@@ -22,6 +22,12 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     """`value` converted to `dtype`; floats to integers truncate, what does not fit becomes the
     least or the largest integer, and NaN 0."""
     return ex.cast(value, dtype)
+
+
+def reinterpret(dtype: str, value: ExprLike) -> Expr:
+    """The bits of `value` as `dtype`, which has as many; neither is bool. Raises
+    TensorExprError."""
+    return bits.reinterpret(dtype, value)
 
 
 def min_value(dtype: str) -> Const:

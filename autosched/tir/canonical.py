@@ -35,6 +35,7 @@ from autosched.tir.nodes import (
     sites,
 )
 from autosched.tir.opaque import Opaque, Whole
+from autosched.tir.operations import CONVERSIONS
 from autosched.tir.routine import numbered_text
 from autosched.tir.size import Quotient, Size
 from autosched.tir.size_atoms import SizeVar
@@ -350,7 +351,7 @@ class _Text:
             if form is not None:
                 return f"<{self.affine(form)}>"
         inside = ", ".join(self.expr(a) for a in e.args)
-        return f"{e.op}({inside}):{e.dtype}" if e.op == "cast" else f"{e.op}({inside})"
+        return f"{e.op}({inside}):{e.dtype}" if e.op in CONVERSIONS else f"{e.op}({inside})"
 
 
 def _attributes(attrs: Annotations) -> str:

@@ -123,6 +123,8 @@ class _Equation:
             return f"({args[0]}{_SYMBOLS[e.op]}{args[1]})"
         if e.op == "cast":
             return f"{e.dtype}({args[0]})"
+        if e.op == "reinterpret":
+            return f"tir.reinterpret({e.dtype}, {args[0]})"
         if e.op == "not":
             return f"!{args[0]}"
         if e.op in _PLAIN_CALLS:

@@ -76,8 +76,17 @@ def to_integer(values: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
     return np.where(above, kind(most), np.where(given <= low, kind(least), made))
 
 
-def converted(values: Any, source: str, dtype: str) -> Any:
-    """Values of `source` as `dtype`; floats become integers as `to_integer` has it."""
+def reinterprets(source: str, dtype: str) -> bool:
+    """Whether the bits of one type can be read as another: both have as many, and neither is
+    bool."""
+    return "bool" not in (source, dtype) and itemsize(source) == itemsize(dtype)
+
+
+def converted(values: Any, source: str, dtype: str, op: str = "cast") -> Any:
+    """Values of `source` as `dtype`; floats become integers as `to_integer` has it. Or, `op` being
+    "reinterpret", their bits."""
+    if op == "reinterpret":
+        return np.asarray(values).view(array_dtype(dtype))[()]
     if dtype == "bfloat16":
         return from_float32(values)[()]
     if source == "bfloat16":

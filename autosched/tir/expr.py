@@ -16,7 +16,7 @@ import numpy as np
 from autosched.checks import shown
 from autosched.errors import TensorExprError
 from autosched.tir import dtypes
-from autosched.tir.operations import ON_BOOL, OPS
+from autosched.tir.operations import CONVERSIONS, ON_BOOL, OPS
 from autosched.tir.promote import promoted
 
 Scalar = Union[int, float, bool]
@@ -303,7 +303,7 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
     if len(args) != row.arity:
         raise TensorExprError(f"{op} takes {row.arity} arguments, found {len(args)}")
     operands = args[1:] if op in ("select", "if_then_else") else args
-    if op != "cast" and operands is args and all(x.dtype == "bfloat16" for x in args):
+    if row.result != "given" and operands is args and all(x.dtype == "bfloat16" for x in args):
         # No processor of today computes all of it: in float32, rounded after each operation.
         wide = call(op, *(cast(x, "float32") for x in args))
         return cast(wide, "bfloat16") if wide.dtype == "float32" else wide
@@ -327,7 +327,7 @@ def call(op: str, *args: Expr, dtype: str | None = None) -> Expr:
         )
     if op in ("neg", "abs") and args[0].dtype == "bool":
         raise TensorExprError(f"{op} is not defined on bool")
-    result = "bool" if row.result == "bool" else dtype if op == "cast" else operands[0].dtype
+    result = {"bool": "bool", "given": dtype}.get(row.result, operands[0].dtype)
     assert result is not None
     folded = _fold(op, args, result)
     return folded if folded is not None else Call(op, tuple(args), result)
@@ -438,8 +438,8 @@ def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
         args = tuple(rewrite(x, leaf) for x in expr.args)
         if all(x is y for x, y in zip(args, expr.args, strict=True)):
             return expr
-        if expr.op == "cast":
-            return Call("cast", args, expr.dtype)
+        if expr.op in CONVERSIONS:
+            return Call(expr.op, args, expr.dtype)
         return call(expr.op, *args, dtype=expr.dtype)
     return expr
 

@@ -13,7 +13,7 @@ from autosched.tir import expr as ex
 from autosched.tir.expr import Call, Const, Expr, Slot, walk
 from autosched.tir.from_expr import from_expr
 from autosched.tir.linear import plus
-from autosched.tir.operations import OPS
+from autosched.tir.operations import CONVERSIONS, OPS
 from autosched.tir.prove import Facts
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -41,7 +41,7 @@ def fold(e: Expr, facts: Facts) -> Expr:
         second = fold(e.args[1], _under(e.args[1], facts, first, e.op == "and", False))
         return _logic(e.op, first, second)
     args = tuple(fold(a, facts) for a in e.args)
-    new = Call("cast", args, e.dtype) if e.op == "cast" else ex.call(e.op, *args)
+    new = Call(e.op, args, e.dtype) if e.op in CONVERSIONS else ex.call(e.op, *args)
     if not isinstance(new, Call):
         return new
     decided = _decided(new, facts)

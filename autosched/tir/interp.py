@@ -133,6 +133,8 @@ class Evaluator:
             if dtypes.is_float(source) or to == "bfloat16":
                 return lambda: dtypes.converted(args[0](), source, to)
             return lambda: args[0]().astype(kind)
+        if e.op == "reinterpret":
+            return lambda: dtypes.converted(args[0](), e.args[0].dtype, e.dtype, "reinterpret")
         operation = OPS[e.op].numpy
         return lambda: kind(operation(*[a() for a in args]))
 

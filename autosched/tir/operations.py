@@ -14,7 +14,8 @@ class Op:
     """One row of the operation table.
 
     `result` gives the dtype of the result from those of the arguments: "same" as the first,
-    "bool", "float" (same, and only defined on floats), or "int" (same, only on integers). `symbol`
+    "bool", "float" (same, and only defined on floats), "int" (same, only on integers), or "given",
+    where the call says it. `symbol`
     prints infix where there is one. `cost` is the class under which FLOP counts and features file
     it: one of addsub, mul, div, cmp, math, select, bool, cast. `numpy` is the meaning, and the
     oracle of the tests.
@@ -72,6 +73,8 @@ def _clz(x: Any) -> Any:
     return np.asarray(width - left).astype(np.asarray(x).dtype)
 
 
+CONVERSIONS = ("cast", "reinterpret")
+"""Operations whose result has the dtype that the call gives."""
 OPS: dict[str, Op] = {
     "add": Op(2, "same", "+", "addsub", np.add, 50),
     "sub": Op(2, "same", "-", "addsub", np.subtract, 50),
@@ -102,6 +105,7 @@ OPS: dict[str, Op] = {
     "select": Op(3, "second", None, "select", np.where),
     "if_then_else": Op(3, "second", None, "select", np.where),
     "cast": Op(1, "given", None, "cast", None),  # type: ignore[arg-type]
+    "reinterpret": Op(1, "given", None, "cast", None),  # type: ignore[arg-type]
     "exp": Op(1, "float", None, "math", np.exp),
     "log": Op(1, "float", None, "math", np.log),
     "sqrt": Op(1, "float", None, "math", np.sqrt),

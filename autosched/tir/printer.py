@@ -132,6 +132,8 @@ def format_expr(
         row = OPS[e.op]
         if e.op == "cast":
             return f'T.cast({format_expr(e.args[0], names, reads)}, "{e.dtype}")'
+        if e.op == "reinterpret":
+            return f'T.reinterpret("{e.dtype}", {format_expr(e.args[0], names, reads)})'
         if e.op == "not":
             text = f"not {format_expr(e.args[0], names, reads, NOT)}"
             return f"({text})" if outer > NOT else text

@@ -12,7 +12,7 @@ from autosched.tir import dtypes
 from autosched.tir import expr as ex
 from autosched.tir.expr import Expr, Var
 from autosched.tir.nodes import Reducer
-from autosched.tir.operations import OPS
+from autosched.tir.operations import CONVERSIONS, OPS
 
 KNOWN = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 """Reducers known by name, and the operation they repeat."""
@@ -65,8 +65,8 @@ def evaluate(e: Expr, values: dict[Var, Any]) -> Any:
         return np.dtype(e.dtype).type(e.value)
     assert isinstance(e, ex.Call)
     args = [evaluate(a, values) for a in e.args]
-    if e.op == "cast":
-        return dtypes.converted(args[0], e.args[0].dtype, e.dtype)
+    if e.op in CONVERSIONS:
+        return dtypes.converted(args[0], e.args[0].dtype, e.dtype, e.op)
     return OPS[e.op].numpy(*args)
 
 

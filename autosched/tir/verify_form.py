@@ -404,6 +404,11 @@ def _wrong_type(e: Expr, block: Block) -> str | None:
         return None if e.dtype in dtypes.DTYPES else f"dtype {e.dtype!r} is unknown"
     if e.op == "cast":
         return None if e.dtype in dtypes.DTYPES else f"a cast to the unknown dtype {e.dtype!r}"
+    if e.op == "reinterpret":
+        source = e.args[0].dtype
+        known = {source, e.dtype} <= set(dtypes.DTYPES)
+        fits = known and dtypes.reinterprets(source, e.dtype)
+        return None if fits else f"the bits of {source} are reinterpreted as {e.dtype}"
     try:
         expected = call(e.op, *e.args).dtype
     except TensorExprError as error:

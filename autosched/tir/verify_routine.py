@@ -250,7 +250,7 @@ def _span(e: Expr, spans: Mapping[int, Span]) -> Span:
             wide or (mine is not None and mine[0] <= inner[0] and inner[1] <= mine[1])
         )
         return inner if fits and e.args[0].dtype != "uint64" else mine
-    if e.dtype != dtypes.INDEX:
+    if e.dtype != dtypes.INDEX or e.op == "reinterpret":
         return _of_type(e.dtype)
     if e.op in ("select", "if_then_else"):
         yes = span_of(e.args[1], _narrowed(e.args[0], spans))

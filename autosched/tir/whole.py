@@ -16,7 +16,7 @@ from autosched.tir.contract import contract, view_of
 from autosched.tir.expr import Call, Const, Expr, Slot, Var
 from autosched.tir.interp import Array, as_int, at_sizes, bind, constant
 from autosched.tir.nodes import Access, Block, PrimFunc, Site, foreign, sites
-from autosched.tir.operations import OPS
+from autosched.tir.operations import CONVERSIONS, OPS
 from autosched.tir.printer import Names, format_access
 from autosched.tir.scatter import scatters
 
@@ -172,8 +172,8 @@ class Values:
             yes, no = (self.expr(x, m) for x, m in zip(e.args[1:], both, strict=True))
             return np.where(taken, yes, no)
         args = [self.expr(a, mask) for a in e.args]
-        if e.op == "cast":
-            return dtypes.converted(args[0], e.args[0].dtype, e.dtype)
+        if e.op in CONVERSIONS:
+            return dtypes.converted(args[0], e.args[0].dtype, e.dtype, e.op)
         return OPS[e.op].numpy(*args)
 
 

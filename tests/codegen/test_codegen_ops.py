@@ -93,7 +93,7 @@ CASES = [
     )
     for op in OPS
     for dtype in dtypes.ARITHMETIC
-    if op not in ("cast", "select", "if_then_else")
+    if op not in ("cast", "reinterpret", "select", "if_then_else")
     and not (op in FLOAT_ONLY and not dtypes.is_float(dtype))
     and not (OPS[op].result == "int" and not dtypes.is_int(dtype))
     and not (dtype == "bool" and op not in BOOL_OPS)

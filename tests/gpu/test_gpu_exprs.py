@@ -38,7 +38,7 @@ def values(dtype: str) -> Array:
 
 def defined(op: str, dtype: str) -> bool:
     row = OPS[op]
-    if op in ("cast", "select", "if_then_else"):
+    if op in ("cast", "reinterpret", "select", "if_then_else"):
         return False
     if dtype == "bool":
         return op in BOOL_OPS
@@ -98,6 +98,18 @@ def test_operations(dtype: str) -> None:
 
     exact = [OPS[op].cost != "math" or op in ("floor", "ceil", "round") for op in ops]
     compared(bound(te.compute(a.shape, element, name="out"), p), arrays, ops, exact)
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [("float32", "int32"), ("uint32", "float32"), ("float64", "uint64"), ("int8", "uint8")]
+    + [("uint16", "int16"), ("int64", "float64")],
+)
+def test_bits(source: str, dtype: str) -> None:
+    a = np.random.default_rng(0).integers(1, 100, 64, dtype=np.int64).astype(source)
+    p = te.placeholder(a.shape, name="a", dtype=source)
+    made = te.compute(a.shape, lambda i: (te.reinterpret(dtype, p[i]),), name="out")
+    compared(bound(made, [p]), [a], ["bits"], [True])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

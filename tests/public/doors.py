@@ -78,6 +78,7 @@ def element() -> Any:
 
 door("te.placeholder")(lambda: (te.placeholder, (4,), "float32", "A"))
 door("te.compute")(lambda: (te.compute, (4,), lambda i: i * 2, "D", "tag", {}, None))
+door("te.reinterpret")(lambda: (te.reinterpret, "int32", A0))
 door("te.gradient")(lambda: (te.gradient, C0, [A0, B0], C0))
 door("te.call_extern")(lambda: (te.call_extern, "none", A0, 1))
 door("te.extern")(

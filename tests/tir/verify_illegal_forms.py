@@ -142,6 +142,18 @@ ILLEGAL_FORMS: tuple[Illegal, ...] = (
         "dtype 'int7' is unknown",
         copy_with(body=(Call("cast", (Const(1, "int7"),), "float32"),)),
     ),
+    *(
+        Illegal(
+            "types",
+            f"the bits of float32 are reinterpreted as {dtype}",
+            copy_with(
+                body=(
+                    Call("cast", (Call("reinterpret", (Slot(0, "float32"),), dtype),), "float32"),
+                )
+            ),
+        )
+        for dtype in ("float64", "int7")
+    ),
     Illegal(
         "types",
         "a cast to the unknown dtype",

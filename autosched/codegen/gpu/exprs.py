@@ -225,6 +225,8 @@ class Exprs:
             return f"{wrap(c, OR)} ? {wrap(a, OR)} : {wrap(b, CHOICE)}", CHOICE
         if op == "cast":
             return self._cast(e)
+        if op == "reinterpret":
+            return self._bits(e)
         if op == "not":
             return f"!{wrap(self.text(e.args[0]), UNARY)}", UNARY
         if dtype == "bool" and op in ("add", "max", "mul", "min"):
@@ -333,6 +335,16 @@ class Exprs:
             )
             return f"{self.helpers.to_integer(source, dtype, (least, most))}({text[0]})", ATOM
         return f"({kind}){wrap(text, UNARY)}", UNARY
+
+    def _bits(self, e: Call) -> Text:
+        """The bits of a value as another type."""
+        source, dtype = e.args[0].dtype, e.dtype
+        if "float16" in (source, dtype):  # values of float16 are floats here
+            raise CodegenError(f"reinterpret of float16 has no code in {self.dialect.name}")
+        text = self.text(e.args[0])
+        if not any(d in dtypes.FLOATS for d in (source, dtype)):
+            return f"({self.dialect.stored_type(dtype)}){wrap(text, UNARY)}", UNARY
+        return f"{self.helpers.bits(source, dtype)}({text[0]})", ATOM
 
 
 def _leaves(e: Expr) -> list[Expr]:

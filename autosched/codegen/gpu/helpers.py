@@ -110,6 +110,14 @@ class Helpers:
         self.found.setdefault(name, text)
         return name
 
+    def bits(self, source: str, dtype: str) -> str:
+        """The bits of a value as another type of as many."""
+        t, kind = self.dialect.value_type(source), self.dialect.value_type(dtype)
+        name = f"{short(dtype)}_bits_of_{short(source)}"
+        body = f"union {{ {t} of; {kind} as; }} u; u.of = x; return u.as;"
+        self.found.setdefault(name, f"{self.dialect.helper} {kind} {name}({t} x) {{ {body} }}\n")
+        return name
+
     def shift(self, op: str, dtype: str) -> str:
         """`shift_left` or `shift_right`; by no number from 0 to the width, everything goes out."""
         t, bits = self.dialect.value_type(dtype), np.dtype(dtype).itemsize * 8

@@ -217,6 +217,8 @@ class Scalars:
 
         if op == "cast":
             return cast(self.b, a, dtype)
+        if op == "reinterpret":
+            return done(f"bitcast {t} {x[0]} to {type_of(dtype, lanes)}")
         if op == "select":
             if x[0] in ("true", "false"):
                 return args[1] if x[0] == "true" else args[2]

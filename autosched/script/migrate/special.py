@@ -6,7 +6,16 @@ import ast
 
 from autosched.script.migrate.ranges import span
 from autosched.script.migrate.spelling import NOT, SAME
-from autosched.script.migrate.things import FLOAT, Value, call, number, number_of, times
+from autosched.script.migrate.things import (
+    FLOAT,
+    INDEX,
+    INT,
+    Value,
+    call,
+    number,
+    number_of,
+    times,
+)
 from autosched.script.migrate.values import Special, Values, is_real
 from autosched.tir import dtypes
 from autosched.tir.extern import found
@@ -73,6 +82,23 @@ def _infinity(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
 def _nan(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
     dtype = v.dtype(args[0])
     return Value(call(dtype, ast.Constant("nan")), dtype)
+
+
+def _reinterpret(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
+    """`T.reinterpret(dtype, value)`, or with the dtype last, or as a keyword."""
+    given = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
+    both = [*args, *(given[k] for k in ("value", "dtype") if k in given)]
+    if len(both) != 2:
+        raise v.state.error(node, "T.reinterpret has a dtype and a value")
+    to, value = both if isinstance(both[0], (ast.Constant, ast.Name)) else reversed(both)
+    if isinstance(to, ast.Name) and not isinstance(v.state.names.get(to.id), str):
+        to, value = value, to
+    e = v.value(value)
+    source = {FLOAT: "float32", INDEX: "int32", INT: "int32"}.get(e.dtype, e.dtype)
+    dtype = v.dtype(to)
+    if not dtypes.reinterprets(source, dtype):
+        raise v.state.error(node, f"T.reinterpret of {source} as {dtype}, which has other bits")
+    return Value(call("reinterpret", ast.Constant(dtype), v.converted(node, e, source)), dtype)
 
 
 def _ldexp(v: Values, node: ast.expr, args: list[ast.expr]) -> Value:
@@ -179,6 +205,7 @@ SPECIAL: dict[str, Special] = {
     **dict.fromkeys(SAME, _same),
     "infinity": _infinity,
     "nan": _nan,
+    "reinterpret": _reinterpret,
     "ldexp": _ldexp,
     "min_value": _lowest,
     "max_value": _largest,
