@@ -23,6 +23,7 @@ from sketch_workloads import (
 )
 
 import autosched as at
+from autosched import te
 from autosched.codegen.gpu.lower import kernels_of
 from autosched.errors import CodegenError
 from autosched.lowering.lower import lower
@@ -176,6 +177,31 @@ def test_a_population_is_its_candidates(name: str, target: at.Target) -> None:
             assert bool(one.valid) == ok[row]
             for key, value in one.columns().items():
                 np.testing.assert_allclose(batch[key][k], value[0], rtol=1e-9, err_msg=key)
+
+
+def products_of_one_operand(n: int, terms: int) -> PrimFunc:
+    y, left, right = (te.placeholder(s, name=x) for s, x in (
+        ((n, terms), "Y"), ((terms, 5), "V"), ((terms, 7), "W")
+    ))  # fmt: skip
+    k, r = te.reduce_axis((0, terms), name="k"), te.reduce_axis((0, terms), name="r")
+    first = te.compute((n, 5), lambda i, j: te.sum(y[i, k] * left[k, j], axis=k), name="first")
+    last = te.compute((n, 7), lambda i, j: te.sum(y[i, r] * right[r, j], axis=r), name="last")
+    return te.create_prim_func([y, left, right, first, last])
+
+
+@pytest.mark.parametrize("target", [CUDA, OPENCL], ids=str)
+@pytest.mark.parametrize("sizes", [(4, 700), (45, 37)])
+def test_products_share_an_operand(sizes: tuple[int, int], target: at.Target) -> None:
+    # A product that is reduced across threads copies nothing, and one that is tiled does: which of
+    # the two has the copy Y_shared differs between sketches.
+    space = generate_space(products_of_one_operand(*sizes), target)
+    names = [v.name for v in space.variants]
+    assert ("last.cross+first" in names) == ("last+first.cross" in names) == (sizes[0] == 4)
+    for spec in space.specs:
+        assert all(n.startswith(f"{spec.block}.") for n in spec.names if "Y_shared" in n)
+    population = space.sample(np.random.default_rng(0), 64)
+    for k in np.flatnonzero(legal(space, population))[:6]:
+        check_kernels(space.schedule(*space.candidate(population, int(k))).func, target)
 
 
 def test_rows_that_threads_read_across_may_be_padded() -> None:

@@ -53,12 +53,11 @@ class MultiLevelTiling:
         ]
         schedule = state.fork()
         specs = tile_specs(info)
-        # Beside the sketch with partial results stands one without, which has copies as well; and
-        # beside one with an intrinsic of another block, that block's copies may have these names.
-        fixed = any(nest.fixed for nest in state.nests)
-        before = f"{block}." if fixed or block in state.factored else ""
-        fetches = tuple(ChoiceSpec(block, f"{before}{c.name}.fetch", WIDTHS) for c in copies)
-        rows = {c.name: _rows_spec(block, before, c) for c in copies if _lies_across(info, c)}
+        names = {c.name: _decision_prefix(state, block, c) for c in copies}
+        fetches = tuple(ChoiceSpec(block, f"{names[c.name]}.fetch", WIDTHS) for c in copies)
+        rows = {
+            c.name: _rows_spec(block, names[c.name], c) for c in copies if _lies_across(info, c)
+        }
         state.declare(schedule, (*specs, *fetches, *rows.values()))
         rv = schedule.get_block(block)
         if info.block.writes[0].buffer.scope != "local":
@@ -149,12 +148,29 @@ def _lies_across(info: BlockInfo, copy: BlockInfo) -> bool:
     )
 
 
-def _rows_spec(block: str, before: str, copy: BlockInfo) -> ChoiceSpec:
+def _decision_prefix(state: State, block: str, copy: BlockInfo) -> str:
+    """What the names of a copy's decisions begin with, in every sketch of the space for the same
+    block: where another one's copy may have this name in another sketch, the block's name."""
+    # A sketch with partial results stands beside one without, which has copies as well; and one
+    # with an intrinsic of another block has copies for that. Of several readers of an array, those
+    # that copy it take its names in order, and which of them do differs between sketches.
+    fixed = any(nest.fixed for nest in state.nests)
+    source = copy.block.reads[0].buffer if copy.block.reads else None
+    readers = [
+        other
+        for other in state.blocks().values()
+        if any(access.buffer is source for access in other.block.reads)
+    ]
+    several = fixed or block in state.factored or len(readers) > 1
+    return f"{block}.{copy.name}" if several else copy.name
+
+
+def _rows_spec(block: str, prefix: str, copy: BlockInfo) -> ChoiceSpec:
     """Whether rows of a copy in shared memory lie dense, or an odd number of vectors apart: eight
     rows that lanes of a warp read at once are then in different banks, and begin where a vector
     may."""
     vector = VECTOR_BYTES // dtypes.itemsize(copy.block.writes[0].buffer.dtype)
-    return ChoiceSpec(block, f"{before}{copy.name}.align", (1, 2 * vector))
+    return ChoiceSpec(block, f"{prefix}.align", (1, 2 * vector))
 
 
 def _pad_rows(schedule: Schedule, copy: BlockRV, spec: ChoiceSpec) -> None:
