@@ -22,7 +22,8 @@
 VECTOR2(float, float) VECTOR4(float, float) VECTOR2(int, int) VECTOR4(int, int)
 VECTOR4(uint, unsigned) VECTOR2(ushort, unsigned short) VECTOR4(ushort, unsigned short)
 VECTOR2(char, signed char) VECTOR4(char, signed char) VECTOR2(uchar, unsigned char)
-VECTOR4(uchar, unsigned char)
+VECTOR4(uchar, unsigned char) VECTOR2(short, short) VECTOR4(short, short)
+VECTOR2(double, double) VECTOR2(longlong, long long)
 
 struct Index { int x, y, z; };
 extern Index threadIdx, blockIdx;
@@ -35,7 +36,9 @@ template <class To, class From> static To as(From value) {
 static inline float __int_as_float(int bits) { return as<float>(bits); }
 static inline float __uint_as_float(unsigned bits) { return as<float>(bits); }
 static inline unsigned __float_as_uint(float value) { return as<unsigned>(value); }
+static inline double __longlong_as_double(long long bits) { return as<double>(bits); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 static inline int atomicAdd(int *place, int value) { return (*place += value) - value; }
 static inline void __threadfence() {}
 

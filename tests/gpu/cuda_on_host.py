@@ -52,8 +52,7 @@ def compiled_once() -> Path:
 def run_on_host(
     func: PrimFunc, inputs: Sequence[Array], folder: Path, target: Target | None = None
 ) -> list[list[Array]]:
-    """Outputs of a function that is scheduled for CUDA, of each mode. The header has
-    no elements of 8 bytes."""
+    """Outputs of a function that is scheduled for CUDA, of each mode."""
     artifact = generate(func, target or cuda())
     outputs = poisoned(func)
     arrays = ordered(func, inputs, outputs)
