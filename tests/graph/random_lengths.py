@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
+from random_nodes import Model
 from random_sizes import (
     INPUTS,
     Dim,
@@ -21,69 +21,8 @@ from random_sizes import (
     least_of,
     parts_of,
     product_of,
-    written,
+    windows_of,
 )
-
-
-@dataclass
-class Model:
-    """Nodes, constants and values by name, made of numbers."""
-
-    numbers: list[int]
-    inputs: Inputs
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-    values: list[tuple[str, Dims]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.values = [(k, d) for k, d in self.inputs.items() if k != "ids"]
-
-    def pick(self, count: int) -> int:
-        """A number below `count`."""
-        return self.numbers.pop(0) % count if self.numbers else 0
-
-    def value(self) -> tuple[str, Dims]:
-        """A value, later ones more often."""
-        return self.values[-1 - min(self.pick(len(self.values)), self.pick(len(self.values)))]
-
-    def const(self, array: np.ndarray) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def floats(self, *shape: int) -> str:
-        rng = np.random.default_rng(len(self.constants))
-        return self.const(rng.standard_normal(shape).astype(np.float32))
-
-    def node(self, op: str, inputs: Sequence[str], **attrs: object) -> str:
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attrs))
-        return name
-
-    def size(self, d: Dim) -> str | None:
-        """A size as a tensor of one number; None where no input has it."""
-        if isinstance(d, int):
-            return self.const(np.asarray([d]))
-        for name, dims in self.inputs.items():
-            if d in dims:
-                shape = self.node("Shape", [name])
-                return self.node("Gather", [shape, self.const(np.asarray([dims.index(d)]))])
-        return None
-
-    def proto(self) -> onnx.ModelProto:
-        infos = [
-            helper.make_tensor_value_info(
-                k, TensorProto.INT64 if k == "ids" else TensorProto.FLOAT, [written(d) for d in v]
-            )
-            for k, v in self.inputs.items()
-        ]
-        outs = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, [written(d) for d in dims])
-            for n, dims in self.values[-3:]
-        ]
-        graph = helper.make_graph(self.nodes, "g", infos, outs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
 
 Rule = Callable[[Model, str, Dims], "tuple[str, Dims] | None"]
 
@@ -202,7 +141,7 @@ def joined(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     x, y = dims[axis], other[axis]
     assert not isinstance(x, int)
     assert not isinstance(y, int)
-    if len(x[0] + y[0]) > 2:
+    if len(x[0] + y[0]) > 2 or len(x) + len(y) > 4:
         return None
     size: Dim = ("nm", x[1] + y[1])
     return m.node("Concat", [a, b], axis=axis), (*dims[:axis], size, *dims[axis + 1 :])
@@ -340,6 +279,35 @@ def conv(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     return m.node("Conv", [a, m.floats(3, dims[1], 3)], pads=[1, 1]), (dims[0], 3, dims[2])
 
 
+def windows(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """A convolution or a pool with a stride, or a pool of all."""
+    if len(dims) != 3 or not isinstance(dims[1], int) or is_flat(dims[2]):
+        return None
+    op = ("Conv", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool")[
+        m.pick(6)
+    ]
+    if op.startswith("Global"):
+        return m.node(op, [a]), (*dims[:2], 1)
+    size, stride, apart = 1 + m.pick(3), 1 + m.pick(3), 1 + m.pick(2)
+    reach = (size - 1) * apart + 1 if op == "Conv" else size
+    pads = [m.pick(min(2, size)), m.pick(min(2, size))]
+    attrs: dict[str, object] = {"kernel_shape": [size], "strides": [stride], "pads": pads}
+    if least_of(dims[2]) + sum(pads) < reach:
+        return None
+    end = windows_of(grown_by(dims[2], sum(pads)), reach, stride)
+    if op == "Conv":
+        made = m.node(op, [a, m.floats(3, dims[1], size)], dilations=[apart], **attrs)
+        return made, (dims[0], 3, end)
+    if op == "AveragePool":
+        attrs["count_include_pad"] = m.pick(2)
+    if op != "LpPool" and m.pick(2):
+        attrs["ceil_mode"] = 1
+        more = windows_of(grown_by(dims[2], sum(pads) + stride - 1), reach, stride)
+        last = windows_of(grown_by(dims[2], pads[0]), 1, stride)
+        end = min(more, last, key=lambda d: d if isinstance(d, int) else d[1])
+    return m.node(op, [a], **attrs), (*dims[:2], end)
+
+
 def pad(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     axis, more = m.pick(len(dims)), (m.pick(3), m.pick(3))
     if is_flat(dims[axis]):
@@ -414,8 +382,8 @@ def recurrent(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 
 RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
-    flatten, divide, divide, running, triangle, length, expand, conv, means, pad, tile, einsum,
-    at_places, chosen, batch_norm, recurrent, joined, cross, places,
+    flatten, divide, divide, running, triangle, length, expand, conv, windows, windows, means, pad,
+    tile, einsum, at_places, chosen, batch_norm, recurrent, joined, cross, places,
 )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-Dim = int | tuple[str, Any]
-"""A fixed size, or a sum of lengths and a number: ("n", c), ("m", c), ("nm", c); or a product of
-such, ("*", (…))."""
+Dim = int | tuple[Any, ...]
+"""A fixed size, or a sum of lengths and a number: ("n", c), ("m", c), ("nm", c), with a third
+number divided by that and rounded down; or a product of such, ("*", (…))."""
 Dims = tuple[Dim, ...]
 
 N: Dim = ("n", 0)
@@ -24,9 +24,14 @@ def written(d: Dim) -> int | str | None:
     """As files have it."""
     if isinstance(d, int):
         return d
-    if d[0] == "*":
+    if d[0] == "*" or by_of(d) > 1:
         return None
     return " + ".join([*d[0], *([str(d[1])] if d[1] else [])])
+
+
+def by_of(d: Dim) -> int:
+    """What a size is divided by."""
+    return 1 if isinstance(d, int) or len(d) == 2 else d[2]
 
 
 def parts_of(d: Dim) -> Dims:
@@ -51,12 +56,23 @@ def least_of(d: Dim) -> int:
     """A size at the least lengths, 3."""
     if not isinstance(d, int) and d[0] == "*":
         return math.prod(map(least_of, d[1]))
-    return d if isinstance(d, int) else 3 * len(d[0]) + d[1]
+    return d if isinstance(d, int) else (3 * len(d[0]) + d[1]) // by_of(d)
 
 
 def grown_by(d: Dim, more: int) -> Dim:
     """A size and a number."""
-    return d + more if isinstance(d, int) else (d[0], d[1] + more)
+    if isinstance(d, int):
+        return d + more
+    return (d[0], d[1] + more * by_of(d), *d[2:])
+
+
+def windows_of(d: Dim, reach: int, stride: int) -> Dim:
+    """How many windows a size has."""
+    if isinstance(d, int):
+        return (d - reach) // stride + 1
+    by = by_of(d)
+    more = d[1] + by * (stride - reach)
+    return (d[0], more, by * stride) if by * stride > 1 else (d[0], more)
 
 
 def shapes(inputs: Inputs, *lengths: int) -> dict[str, tuple[int, ...]]:

@@ -45,6 +45,37 @@ def test_readings_tell_polynomials(
     assert grid.multiple([np.asarray(v) for v in values], by) == divides
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(0, 5)), max_size=3),
+    st.integers(2, 60),
+)
+def test_windows_of_windows(layers: list[tuple[int, int, int]], length: int) -> None:
+    """How many windows there are, counted one by one."""
+    end, size = End((0,), 0), length
+    for reach, stride, pads in layers:
+        size = len(range(0, size + pads - reach + 1, stride))
+        end = end.longer(pads).windows(reach, stride)
+        if size == 0:
+            return
+        assert end.at((length,)) == size
+
+
+@given(
+    st.tuples(st.integers(1, 6), st.integers(-3, 6), st.integers(1, 3)),
+    st.lists(st.tuples(st.integers(2, 40), st.integers(2, 40)), min_size=1, max_size=2),
+)
+def test_readings_tell_windows(window: tuple[int, int, int], ranges: list[tuple[int, int]]) -> None:
+    """A multiple of a number of windows that is affine at the points is so at all lengths."""
+    by, more, factor = window
+    grid = Grid(tuple(a + b for a, b in ranges), tuple(a for a, _ in ranges))
+    end = End(tuple(range(len(ranges))), more, by)
+    found = grid.affine([factor * end.at(p) for p in grid.points])
+    if found is not None:
+        for p in itertools.product(*(range(a, a + b + 1) for a, b in ranges)):
+            steps = sum(int(s) * n for s, n in zip(found.steps, p, strict=True))
+            assert factor * end.at(p) == int(found.start) + steps
+
+
 @pytest.mark.parametrize(
     ("shapes", "sizes"),
     [

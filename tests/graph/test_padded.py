@@ -120,6 +120,19 @@ MANY = {
          NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
         "float32",
     ),
+    "a quotient of the size": (
+        [SIZES, NODE("Add", ["s", "one"], ["p"]), NODE("Div", ["p", "seven"], ["d"]),
+         NODE("Sub", ["d", "five"], ["m"]), TO_FLOAT, NODE("ReduceSum", ["f"], ["g"]),
+         NODE("Add", ["x", "g"], ["y"])],
+        "float32",
+    ),
+    "a number of windows": (
+        [NODE("Unsqueeze", ["x", "zeros"], ["u"]),
+         NODE("MaxPool", ["u"], ["w"], kernel_shape=[3], strides=[2]),
+         NODE("Shape", ["w"], ["s"]), NODE("Gather", ["s", "last"], ["m"]), TO_FLOAT,
+         NODE("Div", ["w", "f"], ["y"])],
+        "float32",
+    ),
     "quantised product": (
         [NODE("DynamicQuantizeLinear", ["x"], ["q", "a", "z"]),
          NODE("Transpose", ["q"], ["t"], perm=[1, 0]),
@@ -142,6 +155,12 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
          "float32", "Mod of a size"),
         ([SIZES, NODE("Equal", ["s", "forty"], ["m"]), TO_FLOAT, NODE("ReduceSum", ["f"], ["g"]),
           NODE("Add", ["x", "g"], ["y"])], "float32", "Equal of a size"),
+        ([SIZES, NODE("Div", ["s", "seven"], ["d"]), NODE("Add", ["s", "one"], ["p"]),
+          NODE("Div", ["p", "seven"], ["e"]), NODE("Sub", ["d", "e"], ["m"]), TO_FLOAT,
+          NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
+         "float32", "Sub of a number of windows"),
+        ([SIZES, NODE("Gather", ["s", "ones"], ["n"]), NODE("Div", ["n", "seven"], ["m"]),
+          NODE("Slice", ["x", "zeros", "m", "ones"], ["y"])], "float32", "has the sizes"),
         ([NODE("ReduceMean", ["x"], ["y"], axes=[1])], "int32", "ReduceMean of int32"),
         ([FLAT, NODE("CumSum", ["f", "zero"], ["y"])], "float32", "CumSum along"),
         ([FLAT, NODE("Slice", ["f", "ones", "fives"], ["y"])], "float32", "Slice along"),
@@ -154,8 +173,8 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
           NODE("GatherElements", ["u", "places"], ["y"], axis=0)], "float32", "different lengths"),
         ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
     ],
-    ids=["remainder", "one length", "mean of integers", "running sum", "beginning", "place",
-         "longer", "rows and columns in turn", "halves",
+    ids=["remainder", "one length", "difference of quotients", "a part", "mean of integers",
+         "running sum", "beginning", "place", "longer", "rows and columns in turn", "halves",
          "first of two", "last of equal ones"],
 )  # fmt: skip
 def test_what_three_lengths_do_not_tell(nodes: list[onnx.NodeProto], dtype: str, said: str) -> None:

@@ -15,12 +15,10 @@ from autosched.graph.dynamic.lengths import End, Grid, Lengths
 Shapes = tuple[tuple[int, ...], ...]
 """The shapes of the inputs, in order."""
 
-CAPACITIES = (
-    4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192
-)  # fmt: skip
+CAPACITIES = (4, 8, 16, 32, *(k << n for n in range(5, 19) for k in (2, 3)), 1 << 20)
 """Sizes that padded axes are given, the longest of a model's: each costs a build, and up to half
-of an axis is padding."""
-COARSE = (4, 16, 64, 128, 512, 2048, 8192)
+of an axis is padding. The last are those of a minute of sound."""
+COARSE = (4, 16, 64, 128, 512, 2048, 8192, 1 << 15, 1 << 17, 1 << 19)
 """Those where many builds are kept already: capacities of several lengths multiply."""
 LONG = 32
 """The least capacity of an axis that is one of the last two and behind two others, as of the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,14 +19,24 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True)
 class End:
-    """How many elements of an axis count: the sum of lengths, given by their places, and `more`."""
+    """How many elements of an axis count: the sum of lengths, given by their places, and `more`,
+    divided by `by` and rounded down."""
 
     of: tuple[int, ...]
     more: int
+    by: int = 1
 
     def at(self, lengths: Lengths) -> int:
         """The number at these lengths."""
-        return sum(lengths[n] for n in self.of) + self.more
+        return (sum(lengths[n] for n in self.of) + self.more) // self.by
+
+    def longer(self, count: int) -> End:
+        """So many more."""
+        return replace(self, more=self.more + count * self.by)
+
+    def windows(self, size: int, stride: int) -> End:
+        """How many windows of `size` elements the elements that count have, `stride` apart."""
+        return replace(self.longer(stride - size), by=self.by * stride)
 
 
 @dataclass(frozen=True)
@@ -70,16 +80,18 @@ class Grid:
         corners = itertools.product(*zip(full, self.least, strict=True))
         return (full, *near, *(c for c in corners if c != full))
 
-    def end(self, sizes: Sequence[int], flats: Iterable[Flat] = ()) -> Axis:
-        """Which elements of an axis count by its sizes at the points: the first ones, or those of
-        the one axis of `flats` that has these sizes. Raises Unsupported for others."""
+    def end(self, sizes: Sequence[int], known: Iterable[End | Flat] = ()) -> Axis:
+        """Which elements of an axis count by its sizes at the points: the first ones, or as of the
+        one axis of `known` that has these sizes, or, where it does not grow by whole elements, so
+        many more at all points. Raises Unsupported for others."""
         if len(set(sizes)) == 1:
             return None
         grows = [sizes[0] - size for size in sizes[1 : len(self.capacity) + 1]]
         of = tuple(n for n, grown in enumerate(grows) if grown)
-        end = End(of, sizes[0] - sum(self.capacity[n] for n in of))
-        every: tuple[End | Flat, ...] = (end, *flats)
-        same = [f for f in every if [*map(f.at, self.points)] == [*sizes]]
+        every: set[End | Flat] = {End(of, sizes[0] - sum(self.capacity[n] for n in of))}
+        for e in known:
+            every.add(e.longer(sizes[0] - e.at(self.capacity)) if isinstance(e, End) else e)
+        same = [e for e in every if [*map(e.at, self.points)] == [*sizes]]
         if len(same) != 1:
             raise Unsupported(f"an axis has the sizes {', '.join(map(str, sizes))}")
         return same[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, const
-from autosched.graph.dynamic.lengths import End, Flat
+from autosched.graph.dynamic.lengths import Axis, End, Flat
 from autosched.graph.dynamic.values import (
     Masks,
     Padded,
@@ -21,7 +21,7 @@ from autosched.graph.dynamic.values import (
     op,
 )
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Const
+from autosched.graph.ir import Call, Const
 
 
 def _transpose(pad: Masks, step: Step) -> Sequence[Padded]:
@@ -35,10 +35,16 @@ def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
     data = step.whole[0]
     made = emit(step, [data], dict(step.calls[0].attrs))[0]
     shift = len(step.ends[0]) - len(data.ends)
-    for axis in data.axes:
-        if step.ends[0][axis + shift] != data.ends[axis]:
+    for axis, end in enumerate(step.ends[0]):
+        own = data.ends[axis - shift] if axis >= shift else None
+        if own != end and (own is not None or _in_steps(end)):
             raise Unsupported("Expand of axes of different lengths")
     return [Padded(made, step.ends[0], frozenset(a + shift for a in data.zero))]
+
+
+def _in_steps(end: Axis) -> bool:
+    """Whether an axis does not grow by whole elements."""
+    return isinstance(end, End) and end.by > 1
 
 
 def _filled(pad: Masks, step: Step) -> Sequence[Padded]:
@@ -100,7 +106,7 @@ def _concat(pad: Masks, step: Step) -> Sequence[Padded]:
         if any(p.ends[n] != ends[n] for n in range(rank) if n != axis):
             raise Unsupported("Concat of axes of different lengths")
     zero = frozenset.intersection(*(p.zero for p in parts)) - {axis}
-    if isinstance(ends[axis], Flat):
+    if isinstance(ends[axis], Flat) or sum(_in_steps(p.ends[axis]) for p in parts) > 1:
         raise Unsupported("Concat of axes of different lengths")
     if all(p.ends[axis] is None for p in parts[:-1]):
         return [Padded(emit(step, parts)[0], ends, zero | (parts[-1].zero & {axis}))]
@@ -137,16 +143,15 @@ def _closed_up(pad: Masks, parts: Sequence[Padded], axis: int) -> Value:
     joined = op("Concat", *(p.value for p in (*parts[:-1], last)), _blank(last, axis), axis=axis)
     size = sum(p.shape[axis] for p in parts)
     index: Value | Const = const(np.arange(size))
-    where, more = index, 0
-    of: tuple[int, ...] = ()
+    where, before = index, Value(const(np.asarray(0)))
     for p in parts[:-1]:
-        end = p.ends[axis]
-        if not isinstance(end, End):
-            more += p.shape[axis]
+        end, whole = p.ends[axis], const(np.asarray(p.shape[axis]))
+        if end is None:
+            before = op("Add", before, whole)
             continue
-        of, more = (*of, *end.of), more + end.more
-        passed = op("Cast", op("GreaterOrEqual", where, pad.end(End(of, more))), to="int64")
-        padding = op("Sub", const(np.asarray(p.shape[axis])), pad.end(end))
+        before = op("Add", before, pad.end(end))
+        passed = op("Cast", op("GreaterOrEqual", where, before), to="int64")
+        padding = op("Sub", whole, pad.end(end))
         index = op("Add", index, op("Mul", passed, padding))
     index = op("Min", index, const(np.asarray(size)))  # the padding reads the zeros
     return op("Gather", joined, index, axis=axis)
@@ -162,6 +167,8 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
         if isinstance(ends[axis], Flat) and ends[axis] != data.ends[axis]:
             raise Unsupported("Slice of a number of elements that depends on the length otherwise")
         start, count, size = starts[0], counts[0], data.shape[axis]
+        if _in_steps(data.ends[axis]) and len({_written(c, axis, rank) for c in step.calls}) > 1:
+            raise Unsupported("Slice of windows by numbers that depend on the length")
         if set(starts) == {0} and (count, by) == (size, 1):
             continue
         needs_first(step, data, [axis])
@@ -183,6 +190,15 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             places = op("Min", places, const(np.asarray(size - 1)))
         value = op("Gather", value, places, axis=axis)
     return [Padded(value, ends, frozenset(zero))]
+
+
+def _written(made: Call, axis: int, rank: int) -> tuple[int, ...]:
+    """Start and end of a slice along an axis as they are given; none where it is whole."""
+    starts, stops = made.attr("starts"), made.attr("ends")
+    axes = made.attr("axes") or tuple(range(len(starts)))
+    return tuple(
+        n for a, *given in zip(axes, starts, stops, strict=True) if a % rank == axis for n in given
+    )
 
 
 def _ranges(made: Any, shape: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -220,13 +236,11 @@ def _from_start(pad: Masks, index: Padded, data: Padded, axes: Sequence[int]) ->
     known = isinstance(value.atom, Const) and (value.atom.value >= 0).all()
     if known or all(data.ends[a] is None for a in axes):
         return value
-    ends = [data.ends[a] or End((), data.shape[a]) for a in axes]
-    points = [np.asarray([e.at(p) for e in ends]) for p in pad.grid.points]
+    last = pad.sizes([data.ends[a] for a in axes], [data.shape[a] for a in axes])
     if len(axes) == 1:
-        points = [p.reshape(()) for p in points]
-    sizes = pad.grid.affine(points)
-    assert sizes is not None
-    last = pad.affine(sizes, value.dtype)
+        last = op("Reshape", last, shape=())
+    if value.dtype != "int64":
+        last = op("Cast", last, to=value.dtype)
     negative = op("Less", value, const(np.asarray(0, value.dtype)))
     return op("Where", negative, op("Add", value, last), value)
 

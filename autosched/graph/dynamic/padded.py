@@ -38,7 +38,7 @@ class Reading:
     main: Function
     makers: Mapping[int, tuple[Call, int]]
     sizes: tuple[tuple[Call, Const], ...] = ()
-    """What was computed from sizes by functions that readings do not tell."""
+    """What was computed from sizes, and by functions that readings do not tell."""
 
     @staticmethod
     def of(main: Function, origins: Origins) -> Reading:
@@ -94,7 +94,8 @@ class Padding:
 
     def __post_init__(self) -> None:
         self.masks = Masks.over(self.grid)
-        self.told = Told([r.makers for r in self.readings])
+        windows = check_sizes(self.grid, [r.sizes for r in self.readings])
+        self.told = Told([r.makers for r in self.readings], dict.fromkeys(windows))
         for r in self.readings:
             self.bound.update((id(b.value), b.vars) for b in r.main.body.bindings)
 
@@ -102,7 +103,6 @@ class Padding:
         """The function, whose last inputs are the lengths, and where its results end. Raises
         Unsupported, naming the operator, for what cannot be padded."""
         mains = [r.main for r in self.readings]
-        check_sizes(self.grid, [r.sizes for r in self.readings])
         outs = list(zip(*(m.body.results for m in mains), strict=True))
         params = []
         for atoms in zip(*(m.params for m in mains), strict=True):

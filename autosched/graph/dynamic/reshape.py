@@ -90,4 +90,15 @@ def _axis(parts: Sequence[Part]) -> Axis:
     return Flat(tuple((p.sizes[0], p.end) for p in parts))
 
 
-RESHAPES: dict[str, Rule] = dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshape)
+def _shape(pad: Masks, step: Step) -> Sequence[Padded]:
+    """Sizes that the readings do not tell."""
+    data = step.whole[0]
+    start, stop = step.attr("start", 0), step.attr("end")
+    made = pad.sizes(data.ends[start:stop], data.shape[start:stop])
+    return [Padded(made, (None,))]
+
+
+RESHAPES: dict[str, Rule] = {
+    "Shape": _shape,
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshape),
+}

@@ -8,6 +8,7 @@ from autosched.graph.dynamic.moves import MOVES
 from autosched.graph.dynamic.reshape import RESHAPES
 from autosched.graph.dynamic.sums import SUMS
 from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, fixed, needs_fixed
+from autosched.graph.dynamic.windows import WINDOWS
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import inference
 
@@ -15,9 +16,8 @@ KEEP_ZERO = frozenset({"Abs", "Cast", "Identity", "Neg", "Relu", "Sign", "Sqrt",
 """Functions of one number that are 0 at 0."""
 
 BATCHED = frozenset({
-    "AveragePool", "ConvTranspose", "DepthToSpace", "GlobalAveragePool",
-    "GlobalMaxPool", "GroupNormalization", "InstanceNormalization", "LRN",
-    "LpPool", "MaxPool", "Resize", "SpaceToDepth",
+    "ConvTranspose", "DepthToSpace", "GroupNormalization", "InstanceNormalization", "LRN",
+    "Resize", "SpaceToDepth",
 })  # fmt: skip
 """Operators that take the elements along their first axis one by one."""
 
@@ -97,6 +97,7 @@ RULES: dict[str, Rule] = {
     **MOVES,
     **RESHAPES,
     **SUMS,
+    **WINDOWS,
     "LayerNormalization": _layer_norm,
     "OneHot": _one_hot,
     "RMSNormalization": _layer_norm,

@@ -3,6 +3,9 @@
 A model of one length is read at three. Sums, products and parts of sizes are functions of the
 length that are known from these. Remainders, quotients, roundings and comparisons may agree at all
 three and differ between: 64, 63 and 33 are no multiples of 5, and 40 is.
+
+A number of windows, or another quotient, is followed as long as it grows by nothing or by one
+number for each element of a length (`steps`): one that is affine at the readings then is between.
 """
 
 from __future__ import annotations
@@ -13,26 +16,41 @@ import numpy as np
 
 from autosched.graph.dynamic.lengths import Grid
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Array, Call, Const
+from autosched.graph.ir import Array, Call, Const, Var, type_of
 from autosched.graph.onnx_import.scope import Origins
+from autosched.graph.types import TensorType
 
 Sizes = tuple[tuple[Call, Const], ...]
 """Calls, and what they made."""
 
 ROUNDED = frozenset({"Cast", "Ceil", "Floor", "Round", "Trunc"})
 WATCHED = frozenset({"Div", "Equal", "Mod", *ROUNDED})
+OF_SHAPES = frozenset({"Shape", "Size"})
+PICKED = frozenset({
+    "Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"
+})  # fmt: skip
+"""Operators whose results are elements of what is followed, or constants."""
+OTHER = 0
+"""How much a value grows by that is not followed: no integer may be computed from it."""
 
 
 def watched(origins: Origins) -> Sizes:
-    """The calls of an import on numbers and rows of them that are watched, in its order."""
-    return tuple(
-        (call, made)
-        for call, _, made in origins.values()
-        if call.callee in WATCHED and len(made.type.known) < 2 and _rounds(call)
-    )
+    """The calls of an import on sizes, and those on numbers and rows of them that are watched, in
+    its order."""
+    found = []
+    sizes = set[int]()
+    for call, _, made in origins.values():
+        if call.callee in OF_SHAPES or any(id(a) in sizes for a in call.args):
+            sizes.add(id(made))
+        elif not _is_watched(call, made):
+            continue
+        found.append((call, made))
+    return tuple(found)
 
 
-def _rounds(call: Call) -> bool:
+def _is_watched(call: Call, made: Const) -> bool:
+    if call.callee not in WATCHED or len(made.type.known) > 1:
+        return False
     given = call.args[0]
     if call.callee not in ROUNDED:
         return not (call.callee == "Div" and _kind(given) == "f")
@@ -43,19 +61,87 @@ def _kind(atom: object) -> str:
     return atom.value.dtype.kind if isinstance(atom, Const) else ""
 
 
-def check_sizes(grid: Grid, readings: Sequence[Sizes]) -> None:
-    """`readings`: at the points of the grid. Raises Unsupported for a result that these do not
+def check_sizes(grid: Grid, readings: Sequence[Sizes]) -> frozenset[int]:
+    """`readings`: at the points of the grid. Returns the constants of the first one, by id, that
+    follow from numbers of windows. Raises Unsupported for a result that the readings do not
     tell."""
     names = {tuple(call.callee for call, _ in sizes) for sizes in readings}
     if len(names) != 1:
         raise Unsupported("other operators on sizes at other lengths")
+    steps: dict[int, int] = {}
     for calls in zip(*readings, strict=True):
-        args = [[a.value for a in _constants(call)] for call, _ in calls]
-        made = [const.value for _, const in calls]
-        if not _grow(args) and not _known(grid, str(calls[0][0].callee), args, made):
-            raise Unsupported(
-                f"{calls[0][0].callee} of a size is no multiple of the length and a number"
-            )
+        call, made = calls[0]
+        step = _step(grid, calls, [steps.get(id(a)) for a in call.args])
+        if step == OTHER and made.value.dtype.kind in "iu":
+            raise Unsupported(f"{call.callee} of a number of windows")
+        if step is not None:
+            steps[id(made)] = step
+    return frozenset(steps)
+
+
+Calls = Sequence[tuple[Call, Const]]
+"""A call in each reading, and what it made."""
+
+
+def _step(grid: Grid, calls: Calls, steps: Sequence[int | None]) -> int | None:
+    """What the elements of a result grow by, or not, where they do not grow by whole elements;
+    None for those that the readings tell. Raises Unsupported for what they do not tell."""
+    name = str(calls[0][0].callee)
+    made = [const.value for _, const in calls]
+    if name in OF_SHAPES:
+        rows = list(zip(*(_shape(call.args[0]) for call, _ in calls), strict=True))
+        known = all(grid.affine(sizes) is not None for sizes in rows)
+        return None if known else 1 if name == "Shape" else OTHER
+    args = [[a.value for a in _constants(call)] for call, _ in calls]
+    if all(s is None for s in steps):
+        if not _is_watched(*calls[0]) or _grow(args) or _known(grid, name, args, made):
+            return None
+        if name == "Div" and _is_quotient(grid, args):
+            return 1
+        raise Unsupported(f"{name} of a size is no multiple of the length and a number")
+    alike = len({tuple(x for x in call.attrs if x[0] != "shape") for call, _ in calls}) == 1
+    found = _followed(name, args, steps) if alike else OTHER
+    same = found != OTHER and all(m.shape == made[0].shape for m in made)
+    return None if same and made[0].dtype.kind in "iu" and grid.affine(made) is not None else found
+
+
+def _followed(name: str, args: Sequence[Sequence[Array]], steps: Sequence[int | None]) -> int:
+    """The same of what is computed from such."""
+    given = [s for s in steps if s is not None]
+    others = [a for a, s in zip(zip(*args, strict=True), steps, strict=True) if s is None]
+    fixed = all(b.shape == a[0].shape and (b == a[0]).all() for a in others for b in a)
+    if OTHER in given or not (name == "Concat" or fixed):
+        return OTHER
+    if name == "Concat" or (name in PICKED and steps[0] is not None):
+        return max(given)
+    if len(given) > 1 or name not in ("Add", "Div", "Max", "Min", "Mul", "Sub"):
+        return OTHER
+    (by, *_), step = others[0], given[0]
+    if name == "Mul":
+        return step * int(np.abs(by).max()) if by.size == 1 else OTHER
+    if name == "Div":
+        whole = args[0][0].dtype.kind in "iu" and all((a[0] >= 0).all() for a in args)
+        return 1 if whole and steps[0] is not None and (by >= step).all() else OTHER
+    return step if name in ("Add", "Sub") or step == 1 else OTHER
+
+
+def _is_quotient(grid: Grid, args: Sequence[Sequence[Array]]) -> bool:
+    """Whether it grows by nothing or by 1."""
+    by = args[0][1]
+    if any(a[0].shape != args[0][0].shape or (a[0] < 0).any() for a in args):
+        return False
+    same = all(a[1].shape == by.shape and (a[1] == by).all() for a in args)
+    found = grid.affine([a[0] for a in args])
+    return same and found is not None and all(
+        ((s >= 0) & (s <= by)).all() for s in found.steps
+    )  # fmt: skip
+
+
+def _shape(atom: object) -> tuple[int, ...]:
+    t = type_of(atom) if isinstance(atom, Const | Var) else None
+    if not isinstance(t, TensorType) or not t.is_static:
+        raise Unsupported("a size of a value whose shape is not known")
+    return tuple(int(n) for n in t.known)
 
 
 def _constants(call: Call) -> Iterator[Const]:

@@ -14,17 +14,6 @@ from autosched.graph.errors import Unsupported
 from autosched.tir import dtypes
 
 
-def _conv(pad: Masks, step: Step) -> Sequence[Padded]:
-    """Zeros after the elements that count are what a convolution pads with."""
-    data, *others = step.args
-    assert data is not None
-    if any(o is not None and o.axes for o in others) or data.ends[1] is not None:
-        raise Unsupported(f"{step.name}: a weight that depends on the length")
-    needs_first(step, data, range(2, len(data.ends)))
-    data = pad.zeroed(data, range(2, len(data.ends)))
-    return [Padded(emit(step, [data, *others])[0], step.ends[0])]
-
-
 def _softmax(pad: Masks, step: Step) -> Sequence[Padded]:
     (data,) = step.whole
     axis = step.attr("axis", -1) % len(data.ends)
@@ -98,16 +87,16 @@ def _reduce(pad: Masks, step: Step) -> Sequence[Padded]:
         axes = step.attr("axes") or (() if step.attr("noop_with_empty_axes") else range(rank))
     padded = [a % rank for a in axes if data.ends[a % rank] is not None]
     if padded and step.name == "ReduceMean":
-        return [_mean(pad, step, data, padded)]
+        return [mean(pad, step, data, padded)]
     filler = FILLERS.get(step.name)
     if padded and filler is not None:
-        data = _filled_for(pad, step, data, padded, filler)
+        data = filled_for(pad, step, data, padded, filler)
     elif padded:
         raise Unsupported(f"{step.name} along an axis whose size depends on the length")
     return [Padded(emit(step, [data])[0], step.ends[0])]
 
 
-def _filled_for(pad: Masks, step: Step, data: Padded, axes: Sequence[int], filler: float) -> Padded:
+def filled_for(pad: Masks, step: Step, data: Padded, axes: Sequence[int], filler: float) -> Padded:
     """The value with what changes no result in its padding."""
     if filler == 0:
         return pad.zeroed(data, axes)
@@ -125,7 +114,7 @@ def _filled_for(pad: Masks, step: Step, data: Padded, axes: Sequence[int], fille
     return data
 
 
-def _mean(pad: Masks, step: Step, data: Padded, axes: Sequence[int]) -> Padded:
+def mean(pad: Masks, step: Step, data: Padded, axes: Sequence[int]) -> Padded:
     """The mean of all, times their number over that of those that count."""
     dtype = data.value.dtype
     if not dtypes.is_float(dtype):
@@ -190,7 +179,6 @@ def _recurrent(pad: Masks, step: Step) -> Sequence[Padded]:
 
 
 SUMS: dict[str, Rule] = {
-    "Conv": _conv,
     "CumSum": _cumulative,
     "Einsum": _einsum,
     "Gemm": _gemm,

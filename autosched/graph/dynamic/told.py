@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autosched.graph.dynamic.sizes import WATCHED
+from autosched.graph.dynamic.sizes import OF_SHAPES, WATCHED
 from autosched.graph.errors import Unsupported
 from autosched.graph.infer import inference
 from autosched.graph.ir import Array, Atom, Call, Const, type_of
@@ -36,7 +36,6 @@ GROWING = MOVES | {"Range"}
 SIZES = frozenset({"ends", "limit", "repeats", "shape"})
 """Attributes that say how many elements there are, and not which."""
 INDEXED = frozenset({"Gather", "GatherElements", "GatherND", "OneHot"})
-OF_SHAPES = frozenset({"Shape", "Size"})
 
 
 @dataclass

@@ -53,11 +53,14 @@ class Step:
 
     @cached_property
     def ends(self) -> tuple[Ends, ...]:
-        """Of the results, by their shapes. An axis with elements that count between others is one
-        of an argument's. Raises Unsupported for an axis that grows otherwise."""
-        flats = {e for a in self.args if a for e in a.ends if isinstance(e, Flat)}
+        """Of the results, by their shapes. An axis with elements that count between others, or
+        that does not grow by whole elements, is one of an argument's. Raises Unsupported for an
+        axis that grows otherwise."""
+        known = {
+            e for a in self.args if a for e in a.ends if isinstance(e, Flat) or (e and e.by > 1)
+        }
         return tuple(
-            tuple(self.grid.end(sizes, flats) for sizes in zip(*shapes, strict=True))
+            tuple(self.grid.end(sizes, known) for sizes in zip(*shapes, strict=True))
             for shapes in self.outs
         )
 
@@ -128,7 +131,16 @@ class Masks:
         first, *others = (self.lengths[n] for n in end.of)
         for other in others:
             first = op("Add", first, other)
-        return op("Add", first, const(np.asarray(end.more, np.int64)))
+        total = op("Add", first, const(np.asarray(end.more, np.int64)))
+        return total if end.by == 1 else op("Div", total, const(np.asarray(end.by, np.int64)))
+
+    def sizes(self, ends: Sequence[Axis], shape: Sequence[int]) -> Value:
+        """How many elements of axes count, a row."""
+        counts: list[Value | Const] = [
+            const(np.asarray([size])) if end is None else op("Reshape", self.end(end), shape=(1,))
+            for size, end in zip(shape, ends, strict=True)
+        ]
+        return op("Concat", *counts, axis=0)
 
     def mask(self, p: Padded, axis: int) -> Value:
         """Which elements along an axis count, in the shape of an operand beside the value."""
