@@ -58,6 +58,15 @@ def test_a_barrier_or_a_wait_too_few_is_found(
     assert not agree(scheduled, plain, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("layer_norm", (5, 300, "float64")), ("mul_add_relu", (9, 50, "int64"))]
+)
+def test_elements_of_eight_bytes(name: str, sizes: tuple[int | str, ...], tmp_path: Path) -> None:
+    func = prim_func_of(name, sizes)
+    space = generate_space(func, cuda())
+    assert agree(space.schedule(*space.default()).func, func, tmp_path)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_candidates(name: str, tmp_path: Path) -> None:
