@@ -190,9 +190,8 @@ def _is(e: Expr, value: int) -> bool:
     return isinstance(e, Const) and repr(float(e.value)) == repr(float(value))
 
 
-def is_within(e: Expr, dtype: str) -> bool:
-    """Whether a float is NaN or, by the constants that bound it, between the least and the largest
-    number of a type of integers."""
+def bounds_of(e: Expr) -> tuple[dict[str, float], Expr]:
+    """The constants by which floats are bounded, by "min" and "max", and what is bounded."""
     bounds: dict[str, float] = {}
     while isinstance(e, Call) and e.op in ("min", "max") and e.op not in bounds:
         known = [float(a.value) for a in e.args if isinstance(a, Const)]
@@ -200,6 +199,13 @@ def is_within(e: Expr, dtype: str) -> bool:
             break
         bounds[e.op] = known[0]
         e = next(a for a in e.args if not isinstance(a, Const))
+    return bounds, e
+
+
+def is_within(e: Expr, dtype: str) -> bool:
+    """Whether a float is NaN or, by the constants that bound it, between the least and the largest
+    number of a type of integers."""
+    bounds, e = bounds_of(e)
     if len(bounds) < 2 or not dtypes.is_int(dtype) or e.dtype not in ("float32", "float64"):
         return False
     # In the code bounds are rounded to the float's type.

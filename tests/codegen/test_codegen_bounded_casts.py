@@ -96,6 +96,69 @@ def test_each_target(target: str) -> None:
         assert many.tolist() == wanted(x, kind, info.min, info.max)
 
 
+ROUNDINGS = [
+    ("uint8", 0, 0, 255), ("uint8", 128, 0, 255), ("uint8", 7, 3, 200), ("uint8", 255, 0, 255),
+    ("int8", 0, -128, 127), ("int8", -128, -128, 127), ("int8", -3, -127, 127),
+    ("int8", 5, -90, -4), ("uint16", 40001, 0, 65535), ("int16", -77, -32768, 32767),
+    ("int16", 0, 0, 0), ("uint8", 300, 0, 255), ("uint8", 1 << 24, 0, 255), ("uint8", 0.5, 0, 255),
+    ("int8", 0, -3.5, 90),
+]  # fmt: skip
+"""A type, a zero point, and bounds; some zero points are too large, or no whole numbers."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("form", FORMS)
+def test_roundings(form: str, target: str) -> None:
+    """What is rounded, moved by a zero point and bounded is as it is written: halves to even,
+    before they are moved."""
+    halves = np.arange(-330, 330, 0.5)
+    near = np.nextafter(halves.astype("f4"), np.float32(np.inf))
+    x = np.concatenate([values("float32"), halves.astype("f4"), near, -near, near * 200])
+    for kind, zero, low, high in ROUNDINGS:
+        a = te.placeholder(x.shape, name="a")
+
+        def element(i, a=a, zero=zero, low=low, high=high, kind=kind):
+            moved = te.round(a[i]) + te.const(zero, "float32") if zero else te.round(a[i])
+            bounds = te.const(low, "float32"), te.const(high, "float32")
+            return te.cast(FORMS[form](moved, *bounds), kind)
+
+        outs = [te.compute(x.shape, element, name=n) for n in ("one", "many")]
+        func = te.create_prim_func([a, *outs])
+        schedule = Schedule(func)
+        schedule.vectorize(schedule.get_loops(schedule.get_block("many"))[0])
+        one, many = compiled(schedule, arguments(func, [x]), target)[1:]
+        with np.errstate(invalid="ignore"):
+            moved = np.rint(x) + np.float32(zero)
+            bounded = np.minimum(np.maximum(moved, np.float32(low)), np.float32(high))
+        want = np.where(np.isnan(x), 0, bounded).astype("i8").astype(kind)
+        for out in (one, many):
+            np.testing.assert_array_equal(out, want, err_msg=str((kind, zero, low, high)))
+
+
+def test_a_rounding_is_a_conversion() -> None:
+    """x86 rounds as it converts, for whole zero points and bounds; NaN asks for no test where it
+    may become the lower bound."""
+    made = {}
+    for kind, zero, low in (("uint8", 3, 0), ("int8", 3, -128), ("uint8", 0.5, 0)):
+        a = te.placeholder((64,), name="a")
+        out = te.compute(
+            (64,),
+            lambda i, a=a, zero=zero, low=low, kind=kind: te.cast(
+                te.max(te.min(te.round(a[i]) + zero, 127.0), float(low)), kind
+            ),
+            name="out",
+        )
+        schedule = Schedule(te.create_prim_func([a, out]))
+        schedule.vectorize(schedule.get_loops(schedule.get_block("out"))[0])
+        made[kind, zero] = generate_ir(schedule.func, Target("llvm -mcpu=znver5")).ir
+    assert [("lrint" in ir, "roundeven" in ir) for ir in made.values()] == [
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+    assert ["fcmp uno" in ir for ir in made.values()] == [False, True, True]
+
+
 def test_what_is_bounded_is_not_bounded_again() -> None:
     """Bounds of the type leave fewer comparisons than others do."""
     compared = []

@@ -13,6 +13,7 @@ from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.math import elementary
 from autosched.codegen.llvm.math.core import exp_above
 from autosched.codegen.llvm.memory import ALWAYS, Guard
+from autosched.codegen.llvm.rounding import rounded
 from autosched.codegen.llvm.types import Value, literal, splat, suffix, type_of
 from autosched.errors import CodegenError
 from autosched.target import Target
@@ -95,9 +96,12 @@ class Scalars:
         least = _least(e)
         if least is not None:
             return self._exp_above(e, least, guard)
+        whole = rounded(e, self.target)
+        if whole is not None:
+            return whole.code(self.b, self.evaluate(whole.x, guard))
         args = [self.evaluate(a, guard) for a in e.args]
-        if e.op == "cast" and is_within(e.args[0], e.dtype):
-            return cast(self.b, args[0], e.dtype, within=True)
+        if e.op == "cast":
+            return cast(self.b, args[0], e.dtype, within=is_within(e.args[0], e.dtype))
         return self.apply(e.op, args, e.dtype)
 
     def _exp_above(self, e: Call, least: float, guard: Guard) -> Value:
@@ -204,19 +208,15 @@ class Scalars:
                     decides = (args[me].ref == "true") == (op == "or")
                     return args[me if decides else other]
         if op == "select" and args[0].lanes == 1 and lanes > 1:
-            condition, others = args[0], [self.index.widen(a, lanes) for a in args[1:]]
-            args = [condition, *others]
+            args = [args[0], *(self.index.widen(a, lanes) for a in args[1:])]
         else:
             args = [self.index.widen(a, lanes) for a in args]
         a = args[0]
-        t, x = a.type, [v.ref for v in args]
-        source = a.dtype
+        t, x, source = a.type, [v.ref for v in args], a.dtype
 
         def done(text: str) -> Value:
             return Value(self.b.op(text), dtype, lanes)
 
-        if op == "cast":
-            return cast(self.b, a, dtype)
         if op == "reinterpret":
             return done(f"bitcast {t} {x[0]} to {type_of(dtype, lanes)}")
         if op == "select":
