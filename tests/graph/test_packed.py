@@ -91,34 +91,41 @@ def parts(numbers, bits):
     return (lanes << np.arange(0, 8, bits, dtype="u1")).sum(-1, dtype="u1")
 
 
-@pytest.mark.parametrize("bits", [2, 8])
-@pytest.mark.parametrize("points", [None, "u1", "f4"])
+@pytest.mark.parametrize("kind", ["f4", "f2"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("points", [None, "u1", "float"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_products_with_weights_of_other_bits(bits, points, bias, rng):
+def test_products_of_each_number_of_bits(kind, bits, points, bias, rng):
+    """Of float32, and of float16, which are computed in float32 and rounded once."""
     depth, columns, block = 70, 9, 16
     blocks = -(-depth // block)
     numbers = rng.integers(0, 1 << bits, (columns, blocks, block))
     zero = rng.integers(0, 1 << bits, (columns, blocks)) if points else 1 << (bits - 1)
-    scale = rng.uniform(0.5, 1.5, (columns, blocks)).astype("f4")
+    scale = rng.uniform(0.5, 1.5, (columns, blocks)).astype(kind)
     given = {"b": parts(numbers, bits), "s": scale}
     if points:
-        given["z"] = parts(zero, bits) if points == "u1" else zero.astype("f4")
+        given["z"] = parts(zero, bits) if points == "u1" else zero.astype(kind)
     if bias:
-        given["c"] = rng.standard_normal(columns).astype("f4")
+        given["c"] = rng.standard_normal(columns).astype(kind)
     names = ["x", "b", "s", "z" if points else "", "", "c" if bias else ""]
     node = make_node("MatMulNBits", names, ["y"], domain="com.microsoft", K=depth, N=columns,
                      bits=bits, block_size=block)  # fmt: skip
     make = helper.make_tensor_value_info
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     proto = helper.make_graph(
-        [node], "g", [make("x", 1, (3, depth))], [make("y", 1, (3, columns))],
+        [node], "g", [make("x", number, (3, depth))], [make("y", number, (3, columns))],
         [numpy_helper.from_array(a, n) for n, a in given.items()],
     )  # fmt: skip
     proto = helper.make_model(proto, opset_imports=DOMAINS, ir_version=9)
-    x = rng.standard_normal((3, depth)).astype("f4")
-    weight = (numbers - np.asarray(zero)[..., None]) * scale[..., None]
-    want = x @ weight.reshape(columns, -1)[:, :depth].T + given.get("c", 0)
+    x = rng.standard_normal((3, depth)).astype(kind)
+    weight = (numbers - np.asarray(zero)[..., None]) * scale[..., None].astype("f8")
+    want = x.astype("f8") @ weight.reshape(columns, -1)[:, :depth].T
+    want = (want + given.get("c", 0)).astype(kind)
     mod = graph.from_onnx(proto)
-    np.testing.assert_allclose(graph.build(mod)(x)[0], want, rtol=1e-4, atol=1e-5 * abs(want).max())
+    found = graph.build(mod)(x)[0]
+    assert found.dtype == want.dtype
+    step = 1e-4 if kind == "f4" else float(np.finfo("f2").eps)
+    np.testing.assert_allclose(found, want, rtol=step, atol=step / 10 * abs(want).max())
     again = graph.from_skeleton(graph.skeleton(proto))
     keys = [sorted(t.workload_key for t in graph.extract_tasks(m)[0]) for m in (mod, again)]
     assert keys[0] == keys[1]

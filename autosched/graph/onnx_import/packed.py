@@ -22,8 +22,9 @@ def matmul_nbits(old: Old) -> Upgraded:
 
     onnxruntime has them by rows of the transposed weight (N, blocks, bytes of a block), zero points
     packed likewise or as floats; here columns are neighbours. Those of four bits stay packed, with
-    zero points as floats; others are dequantised. Raises Unsupported for other numbers of bits,
-    weights that are no constants, and an order of terms.
+    zero points as floats; others are dequantised. Products of float16 are computed in float32, bias
+    included, and rounded once. Raises Unsupported for other numbers of bits, weights that are no
+    constants, and an order of terms.
     """
     from autosched.graph.onnx_import.upgrade import Upgraded
 
@@ -40,11 +41,20 @@ def matmul_nbits(old: Old) -> Upgraded:
         raise Unsupported("the input g_idx, an order of terms, is not supported")
     blocks = -(-depth // block)
     numbers = _unpacked(_constant(b, "B", (columns, blocks, block * bits // 8)), bits)
-    if old.type(0).dtype != "float32":
-        raise Unsupported(f"the input A is {old.type(0).dtype}; expected float32")
+    kind = old.type(0).dtype
+    if kind not in ("float32", "float16"):
+        raise Unsupported(f"the input A is {kind}; expected float32 or float16")
+    if kind == "float16":
+        a = old.one("Cast", [a], to="float32")
     scale = _constant(scales, "scales", (columns, blocks)).astype(np.float32)
     zero = None if zeros is None else _zeros(zeros, columns, blocks, bits)
-    after = None if bias is None else lambda y: old.one("Add", [y, bias])
+
+    def after(y: Atom) -> Atom:
+        if bias is not None:
+            wide = bias if kind == "float32" else old.one("Cast", [bias], to="float32")
+            y = old.one("Add", [y, wide])
+        return y if kind == "float32" else old.one("Cast", [y], to=kind)
+
     if bits != 4:
         weight = _dequantised(numbers, scale, 1 << (bits - 1) if zero is None else zero)
         return Upgraded("MatMul", [a, constant(weight[:, :depth].T)], old.attrs, after)
