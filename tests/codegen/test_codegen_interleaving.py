@@ -11,6 +11,7 @@ from guarded import HOST, TARGETS, arguments, compiled
 from autosched import te
 from autosched.codegen.build import generate_ir
 from autosched.schedule import Schedule
+from autosched.sketch.default import default_schedule
 from autosched.target import Target
 from autosched.tir.nodes import PrimFunc
 
@@ -96,6 +97,34 @@ def test_padded_rows(columns: int, pad: int) -> None:
         for rows in (32, 39):
             func = program(dtype, rows, columns, pad)
             check(func, vectorized(func), pad)
+
+
+@pytest.mark.parametrize("pad", [0, 3])
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_as_parts_of_a_dimension(target: str, columns: int, pad: int) -> None:
+    """Pixels and their channels as one axis, by the default schedule: whole vectors are stored."""
+    for dtype in ("uint8", "float32"):
+        for width in (32, 39):
+            x = te.placeholder((columns, 5, width), name="x", dtype=dtype)
+            wide = width + 2 * pad
+
+            def element(i, j, x=x, width=width, dtype=dtype):
+                place = j // columns
+                e = x[j % columns, i, place - pad]
+                inside = te.all(place >= pad, place < width + pad)
+                return te.if_then_else(inside, e, te.const(7, dtype)) if pad else e
+
+            func = te.create_prim_func([x, te.compute((5, wide * columns), element, name="out")])
+            value = np.random.default_rng(3).integers(0, 256, (columns, 5, width)).astype(dtype)
+            schedule = default_schedule(func, Target(target + " -num-cores=1"))
+            found = compiled(schedule, arguments(func, [value]), target)[1]
+            around = ((0, 0), (0, 0), (pad, pad))
+            want = np.pad(value, around, constant_values=7).transpose(1, 2, 0)
+            np.testing.assert_array_equal(found, want.reshape(5, -1))
+            if Target(target).vector_bytes >= 32:
+                lanes = Target(target).vector_bytes // np.dtype("f4").itemsize
+                assert columns * lanes in stores(schedule, dtype, target) or dtype == "uint8"
 
 
 @pytest.mark.parametrize("unrolled", [False, True])

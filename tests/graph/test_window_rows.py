@@ -10,8 +10,9 @@ import pytest
 from autosched import graph
 from autosched.graph import op, passes
 from autosched.graph.lowering import lower as lower_group
+from autosched.graph.ops.alternatives import VNNI
 from autosched.graph.ops.conv import Window
-from autosched.graph.ops.window_rows import Row, row_of
+from autosched.graph.ops.window_rows import Row, row_of, row_of_vectors
 from autosched.graph.strategies import implementations
 from autosched.lowering.lower import lower
 from autosched.sketch.default import default_schedule
@@ -21,12 +22,14 @@ from autosched.tir.interp import run as interpret
 
 HOST = Target("llvm -num-cores=2")
 WITH = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=sapphirerapids -num-cores=2")
+VECTORS = Target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=icelake-server -num-cores=2")
 NAME = "conv_sums.rows"
 ORDER = (0, 1, 2, 3)
 
 
 class Case(NamedTuple):
-    """Channels, filters and window, and the row in bytes and in bfloat16."""
+    """Channels, filters and window, and the row in bytes and in bfloat16, on tiles, and in bytes on
+    vectors."""
 
     depth: int
     filters: int
@@ -38,10 +41,12 @@ class Case(NamedTuple):
     dilations: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (1, 1, 1, 1)
     images: int = 1
+    of_vectors: Row | None = None
 
 
 CASES = (
-    Case(3, 40, (7, 7), Row(7, 3, 64), Row(7, 4, 28), (14, 15), (2, 2), pads=(3, 3, 3, 3)),
+    Case(3, 40, (7, 7), Row(7, 3, 64), Row(7, 4, 28), (14, 15), (2, 2), pads=(3, 3, 3, 3),
+         of_vectors=Row(7, 3, 24)),
     Case(16, 8, (3, 3), Row(3, 16, 64), Row(3, 16, 48), images=2),
     Case(8, 70, (2, 3), Row(3, 8, 64), Row(3, 8, 24), dilations=(2, 1), pads=(0, 2, 3, 1)),
     Case(1, 6, (5, 5), Row(5, 1, 64), Row(5, 2, 10), (2, 4), pads=(2, 2, 2, 2)),
@@ -50,14 +55,19 @@ CASES = (
     Case(12, 80, (5,), Row(5, 12, 64), Row(5, 12, 60), (8,), (1,), (1,), (2, 2)),
     Case(6, 17, (2, 3, 4), Row(4, 6, 64), Row(4, 6, 24), (3, 4, 5), (1, 1, 1), (1, 1, 1), (1,) * 6),
     Case(32, 8, (3, 3), Row(3, 32, 128), None),
-    Case(3, 96, (8, 8), None, Row(8, 3, 24), (32, 32), (8, 8), pads=(0, 0, 0, 0)),
-    Case(3, 64, (3, 3), None, None),
+    Case(3, 96, (8, 8), None, Row(8, 3, 24), (32, 32), (8, 8), pads=(0, 0, 0, 0),
+         of_vectors=Row(8, 3, 24)),
+    Case(3, 64, (3, 3), None, None, of_vectors=Row(3, 3, 12)),
+    Case(2, 20, (3, 3), None, None, (5, 6), dilations=(2, 1), images=2, of_vectors=Row(3, 2, 8)),
+    Case(3, 18, (2, 5), None, Row(5, 4, 20), (4, 9), (1, 2), pads=(1, 3, 0, 2), of_vectors=Row(5, 3, 16)),
+    Case(2, 5, (3,), None, None, (8,), (1,), (1,), (1, 1), of_vectors=Row(3, 2, 8)),
+    Case(3, 64, (3, 3), None, None, dilations=(1, 2), pads=(2, 2, 2, 2)),
     Case(8, 64, (3, 3), None, None, dilations=(1, 2), pads=(1, 2, 1, 2)),
     Case(8, 64, (3, 3), None, None, size=(17, 19)),
     Case(48, 64, (3, 3), None, None),
     Case(3, 64, (7, 7), None, None, (20, 1), pads=(3, 3, 3, 3)),
     Case(12, 24, (2, 2), None, None, strides=(2, 2), pads=(0, 0, 0, 0)),
-)
+)  # fmt: skip
 """Strides, outer dilations, uneven pads, one and three axes, odd channels; and what stays apart:
 rows of few terms, inner dilations, results no tile divides, no fewer products, one column, and
 windows that share little of the copy."""
@@ -67,7 +77,12 @@ TAKEN = [
     for dtype, row in (("uint8", case.of_bytes), ("bfloat16", case.of_bfloat16))
     if row is not None
 ]
-FEW = [p for p in TAKEN if p.values[0] in CASES[3:7]]
+FEW = [pytest.param(*p.values, WITH, id=p.id) for p in TAKEN if p.values[0] in CASES[3:7]]
+FEW += [
+    pytest.param(case, "uint8", VECTORS, id=f"vectors-{n}")
+    for n, case in enumerate(CASES)
+    if case.of_vectors is not None and case.filters < 24
+]
 """Of so few products that the interpreter takes no time."""
 
 
@@ -140,15 +155,17 @@ def test_what_is_computed_by_rows(case: Case) -> None:
     for dtype, row in (("uint8", case.of_bytes), ("bfloat16", case.of_bfloat16)):
         module = given(case, dtype)[0]
         assert (NAME in ways(module, WITH)[1]) == (row is not None)
-        assert NAME not in ways(module, Target("llvm -mcpu=icelake-server -num-cores=2"))[1]
+        by_vectors = case.of_vectors if dtype == "uint8" else None
+        assert (NAME in ways(module, VECTORS)[1]) == (by_vectors is not None)
+    assert row_of_vectors(case.depth, window, 4) == case.of_vectors
 
 
-@pytest.mark.parametrize(("case", "dtype"), FEW)
-def test_scheduled_programs_are_exact(case: Case, dtype: str) -> None:
+@pytest.mark.parametrize(("case", "dtype", "target"), FEW)
+def test_scheduled_programs_are_exact(case: Case, dtype: str, target: Target) -> None:
     """The program for a processor that need not be here, interpreted."""
     module, x, w, want = given(case, dtype)
-    function, found = ways(module, WITH)
-    schedule = default_schedule(lower_group(function, found[NAME]), WITH)
+    function, found = ways(module, target)
+    schedule = default_schedule(lower_group(function, found[NAME]), target)
     layouts = [
         v.type.layout or tuple(range(len(v.type.shape)))
         for v in (function.params[0], *function.body.results)
@@ -167,8 +184,11 @@ def test_compiled_programs_are_exact(case: Case, dtype: str) -> None:
     model = graph.build(module, target=HOST, threads=1)
     feature = "amx-bf16" if dtype == "bfloat16" else "amx-int8"
     row = case.of_bfloat16 if dtype == "bfloat16" else case.of_bytes
+    wanted = row is not None and feature in HOST.features
+    if dtype == "uint8" and "amx-int8" not in HOST.features and VNNI & HOST.features:
+        wanted = case.of_vectors is not None
     taken = any(k.implementation.startswith(NAME) for k in model.kernels)
-    assert taken == (row is not None and feature in HOST.features)
+    assert taken == wanted
     np.testing.assert_allclose(model(x)[0], want, rtol=1e-4, atol=1e-3)
 
 

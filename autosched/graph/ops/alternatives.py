@@ -24,7 +24,7 @@ from autosched.graph.ops.tensors import (
     stage,
     widened,
 )
-from autosched.graph.ops.window_rows import Row, by_rows, row_of, summed_by_rows
+from autosched.graph.ops.window_rows import Row, by_rows, row_of, row_of_vectors, summed_by_rows
 from autosched.graph.ops.winograd import F2, F4, Whole, results, tiled, whole_results
 from autosched.graph.strategies import Input, Strategy, strategy
 from autosched.target import Target
@@ -32,6 +32,8 @@ from autosched.tir import dtypes
 
 Array = npt.NDArray[Any]
 LANES = 16
+VNNI = frozenset(("avx512vnni", "avxvnni"))
+"""Features of targets whose vectors multiply bytes."""
 
 
 def _window(x: TensorLike | Input, kernel: Sequence[int], attrs: Mapping[str, Any]) -> Window:
@@ -246,8 +248,7 @@ def _cast(x: TensorLike, dtype: str) -> Callable[..., Any]:
 def _is_wider_faster(data: Input, weight: Input, target: Target) -> bool:
     """Whether products of bytes are faster in 16 bits (`docs/lab/low-precision-2026-11.md`): where
     the target multiplies pairs of 16 bits (vpmaddwd) and no bytes."""
-    bytes_ = {"avx512vnni", "avxvnni", "amx-int8"} & target.features
-    return not bytes_ and _multiplies_words(data, weight, target)
+    return not {*VNNI, "amx-int8"} & target.features and _multiplies_words(data, weight, target)
 
 
 def _multiplies_words(data: Input, weight: Input, target: Target) -> bool:
@@ -294,8 +295,8 @@ def sums_rows(kernel: Sequence[int], row: Row) -> Callable[..., Any]:
 
 
 def _row(attrs: Any, data: Input, weight: Input, target: Target) -> Row | None:
-    """How a convolution is computed by rows of windows on the target's tiles; None where that is
-    no gain."""
+    """How a convolution is computed by rows of windows on the target's tiles or, of bytes, vectors;
+    None where that is no gain."""
     kinds, filters = {data.dtype, weight.dtype}, weight.shape[0]
     if attrs.group > 1 or not _known(data.shape[1:]):
         return None
@@ -304,6 +305,8 @@ def _row(attrs: Any, data: Input, weight: Input, target: Target) -> Row | None:
         return row_of(data.shape[1], filters, window, 32, 2, finite=False)
     if kinds <= {"uint8", "int8"} and "amx-int8" in target.features:
         return row_of(data.shape[1], filters, window, 64, 4, finite=True)
+    if (data.dtype, weight.dtype) == ("uint8", "int8") and VNNI & target.features:
+        return row_of_vectors(data.shape[1], window, 4)
     return None
 
 

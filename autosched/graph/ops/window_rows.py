@@ -1,6 +1,7 @@
 """Convolutions of few channels by rows of windows.
 
-An intrinsic on tiles adds 64 bytes of terms at once, and the channels of one tap may be 3. Where
+An intrinsic on tiles adds 64 bytes of terms at once, one on vectors 4, and the channels of one tap
+may be 3. Where
 channels are stored last, what a window has in one row of pixels is one run of memory, as long as
 its taps times its channels; the next window's starts a stride later, in the same run. So the taps
 of a row and the channels are one axis of terms.
@@ -31,6 +32,8 @@ REUSE, REUSE_SHORT = 64, 400
 channels and single ones, which are no axis of terms else; of a few channels of bytes."""
 TAPS = 16
 """Of a window on a single channel, from which on tiles pay."""
+SHALLOW = (2, 3)
+"""Channels whose vectors a copy interleaves, and of which taps fill no group of terms."""
 TILED = range(4, 17)
 """Rows of a tile worth its loads."""
 
@@ -69,6 +72,16 @@ def row_of(
     while taps * wide % (-(-taps * wide // most) * near):
         wide += 1
     return Row(taps, wide, taps * wide)
+
+
+def row_of_vectors(depth: int, window: Window, near: int) -> Row | None:
+    """How to compute by rows where vectors add `near` terms of bytes at once; None where as many
+    are added by taps."""
+    *_, taps = window.kernel
+    terms = -(-taps * depth // near) * near
+    if window.dilations[-1] != 1 or window.spatial[-1] == 1 or depth not in SHALLOW:
+        return None
+    return Row(taps, depth, terms) if terms <= taps * near else None
 
 
 def summed_by_rows(

@@ -41,8 +41,10 @@ ROW = 8
 SQUARE = 64
 """Elements of a row that a thread turns into a column at once: a cache line of bytes, four of
 floats."""
+INTERLEAVING = 32
+"""Bytes of the vectors from which on rows of a few elements are put together in registers."""
 SHORT = 4
-"""Elements of a row that are no vector, where those of a column may be one."""
+"""Elements of such rows, which vectors along the columns fill elsewhere."""
 LANE_REDUCERS = frozenset({"sum", "max", "min", "prod"})
 """The known reducers: one operation each, on one value."""
 
@@ -161,11 +163,12 @@ def turned_row(info: BlockInfo, rows: int) -> int | None:
 def _column(info: BlockInfo, rows: int, target: Target) -> int | None:
     """The number, below `rows`, of an axis that fills vectors and along which all is read, of a
     block with short rows, such as the channels of an image, that reads under a condition; None for
-    any other block. Without a condition, whole squares change places in registers."""
+    any other block. Without a condition, whole squares change places in registers; and in long
+    vectors rows of a few elements do."""
     axis, *reads = info.vector_axis, *(a for a in info.block.reads if a.indices)
     if axis is None or not info.is_injective or axis is not info.spatial[-1]:
         return None
-    if int(axis.extent) > SHORT:
+    if int(axis.extent) > (1 if target.vector_bytes >= INTERLEAVING else SHORT):
         return None
     nodes = (e for body in info.block.body for e in walk(body))
     if not any(isinstance(e, Call) and e.op == "if_then_else" for e in nodes):

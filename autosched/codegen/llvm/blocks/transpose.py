@@ -111,16 +111,23 @@ def _step(access: Access, var: Var) -> int | None:
 
 
 def _fills_rows(written: Access, along: For, across: For) -> bool:
-    """Whether iterations of `across` write whole rows, and those of `along` rows in order."""
-    if not 1 < int(across.extent) <= MAX_INTERLEAVED or len(written.indices) < 2:
+    """Whether iterations of `across` write whole rows, and those of `along` rows in order: rows of
+    a last dimension, or parts of one that follow each other."""
+    count = int(across.extent)
+    if not 1 < count <= MAX_INTERLEAVED:
         return False
-    row, last = written.indices[-2:]
-    if not isinstance(row, Affine) or not isinstance(last, Affine):
+    forms = [i for i in written.indices if isinstance(i, Affine)]
+    if len(forms) != len(written.indices):
         return False
-    step = row.coefficient(along.var) if row.uses([along.var]) else 0
-    starts = last.single_var() is across.var
+    *rows, last = forms
+    if last.uses([along.var]):
+        alone = not any(i.uses([along.var]) for i in rows)
+        return alone and last.coefficient(along.var) == count
+    if not rows or last.single_var() is not across.var:
+        return False
     apart = strides(written.buffer.shape, written.buffer.align)[-2]
-    return step == 1 and starts and same_int(apart, int(across.extent))
+    step = rows[-1].coefficient(along.var) if rows[-1].uses([along.var]) else 0
+    return step == 1 and same_int(apart, count)
 
 
 class TransposeWriter:
