@@ -122,16 +122,21 @@ def test_roundings(form: str, target: str) -> None:
             bounds = te.const(low, "float32"), te.const(high, "float32")
             return te.cast(FORMS[form](moved, *bounds), kind)
 
+        def wide(i, element=element):
+            return te.cast(element(i), "int32") - te.const(9, "int32")
+
         outs = [te.compute(x.shape, element, name=n) for n in ("one", "many")]
+        outs += [te.compute(x.shape, wide, name=n) for n in ("one_wide", "many_wide")]
         func = te.create_prim_func([a, *outs])
         schedule = Schedule(func)
-        schedule.vectorize(schedule.get_loops(schedule.get_block("many"))[0])
-        one, many = compiled(schedule, arguments(func, [x]), target)[1:]
+        for name in ("many", "many_wide"):
+            schedule.vectorize(schedule.get_loops(schedule.get_block(name))[0])
+        one, many, *wides = compiled(schedule, arguments(func, [x]), target)[1:]
         with np.errstate(invalid="ignore"):
             moved = np.rint(x) + np.float32(zero)
             bounded = np.minimum(np.maximum(moved, np.float32(low)), np.float32(high))
         want = np.where(np.isnan(x), 0, bounded).astype("i8").astype(kind)
-        for out in (one, many):
+        for out in (one, many, *(n + 9 for n in wides)):
             np.testing.assert_array_equal(out, want, err_msg=str((kind, zero, low, high)))
 
 

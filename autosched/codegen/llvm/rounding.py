@@ -5,6 +5,7 @@
 
 The bounds are whole numbers, so that it is the same whether x is rounded before or after it is
 bounded; then x86 rounds as it converts. Halves are rounded to even, as processors do by default.
+What is dequantised at once stays an int32.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MOST = 1 << 20
 
 
 class Rounded(NamedTuple):
-    """round(x) + zero between `low` and `high`, in an integer type that holds both."""
+    """round(x) + zero between `low` and `high`, in int32 or a shorter type that holds both."""
 
     x: Expr
     zero: int
@@ -48,7 +49,8 @@ class Rounded(NamedTuple):
         made = o(f"call {bits} @{name}({t} {near})")
         if self.zero:
             made = o(f"add {bits} {made}, {splat(str(self.zero), 'int32', lanes)}")
-        made = o(f"trunc {bits} {made} to {to}")
+        if to != bits:
+            made = o(f"trunc {bits} {made} to {to}")
         if self.low:
             nan = o(f"fcmp uno {t} {x.ref}, {x.ref}")
             made = o(f"select {c} {nan}, {to} zeroinitializer, {to} {made}")
@@ -58,7 +60,12 @@ class Rounded(NamedTuple):
 def rounded(e: Call, target: Target) -> Rounded | None:
     """How a cast is a rounding; None where it is not, or where another processor than x86 is asked,
     whose vectors LLVM may not convert at once."""
-    if e.op != "cast" or dtypes.itemsize(e.dtype) > 2 or not is_within(e.args[0], e.dtype):
+    if e.op != "cast":
+        return None
+    if e.dtype == "int32" and isinstance(e.args[0], Call):
+        narrow = rounded(e.args[0], target)
+        return None if narrow is None else narrow._replace(dtype=e.dtype)
+    if dtypes.itemsize(e.dtype) > 2 or not is_within(e.args[0], e.dtype):
         return None
     bounds, inner = bounds_of(e.args[0])
     if not target.arch.startswith("x86") or inner.dtype != "float32":
