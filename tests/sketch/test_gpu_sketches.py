@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from gpu_run import check_kernels
+from gpu_run import check, check_kernels
 from sketch_workloads import (
     conv2d_bn_relu,
     double_matmul,
@@ -202,6 +202,24 @@ def test_products_share_an_operand(sizes: tuple[int, int], target: at.Target) ->
     population = space.sample(np.random.default_rng(0), 64)
     for k in np.flatnonzero(legal(space, population))[:6]:
         check_kernels(space.schedule(*space.candidate(population, int(k))).func, target)
+
+
+def test_a_row_is_normalised_in_the_kernel_of_its_product_or_its_own() -> None:
+    x, w = te.placeholder((1, 65), name="x"), te.placeholder((2, 65), name="w")
+    k, r = te.reduce_axis((0, 65), name="k"), te.reduce_axis((0, 65), name="r")
+    total = te.compute((1,), lambda i: te.sum(te.exp(x[i, k]), axis=k), name="total")
+    row = te.compute((1, 65), lambda i, j: te.exp(x[i, j]) / total[i], name="row")
+    out = te.compute((1, 2), lambda i, j: te.sum(row[i, r] * w[j, r], axis=r), name="out")
+    space = generate_space(te.create_prim_func([x, w, out]), OPENCL)
+    names = [v.name for v in space.variants]
+    assert {"out.cross", "out+row.cross"} <= set(names)
+    for k in (names.index("out.cross"), names.index("out+row.cross")):
+        values = {
+            n: v
+            for s in space.variants[k].decisions
+            for n, v in zip(s.names, s.default, strict=True)
+        }
+        check(space.schedule(k, values).func, space.func, nvrtc=False)
 
 
 def test_rows_that_threads_read_across_may_be_padded() -> None:

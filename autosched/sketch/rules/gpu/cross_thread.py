@@ -118,7 +118,7 @@ def row_specs(
     for name in group:
         info = blocks[name]
         if info.is_injective and len(info.spatial) > count:
-            specs.append(ChoiceSpec(first, f"{name}.lanes", LANES))
+            specs.append(ChoiceSpec(name, f"{name}.lanes", LANES))
             lanes[name] = specs[-1].name
     if any(_own_points(blocks[n], count) > WARP and not blocks[n].is_injective for n in group):
         if not lanes:
