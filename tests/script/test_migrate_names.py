@@ -92,6 +92,29 @@ def test_a_name_of_the_function_is_no_tuple_around_it() -> None:
     assert not migrate(text).refused
 
 
+@pytest.mark.parametrize("call", ["T.assume({})", "T.evaluate(T.assume({}))"])
+def test_assumptions_are_left_out(call: str) -> None:
+    said = call.format("A[vi] >= T.float32(0)")
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+    for i in T.serial(16):
+        {call.format("i < 14")}
+    for i in T.serial(16):
+        with T.block("B"):
+            vi = T.axis.S(16, i)
+            {said}
+            B[vi] = A[vi] + T.float32(1)
+"""
+    (found,) = migrate(text).functions
+    assert found.error is None
+    assert not found.is_routine
+    assert [n.line for n in found.notes] == [5, 9]
+    given, result = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    interp.run(migrate(text).program(), [given, result])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(result, given + 1)
+
+
 def test_functions_of_values() -> None:
     text = """
 @T.prim_func

@@ -110,6 +110,9 @@ class Function(Buffers):
         function = called(node.func) if isinstance(node, ast.Call) else None
         if function in ("evaluate", "ret") and isinstance(node, ast.Call):
             inner = returned(self.state, node)
+            if isinstance(inner, ast.Call) and called(inner.func) == "assume":
+                self.state.note(node, f"{ast.unparse(inner)[:60]} is left out")
+                return
             if not any(isinstance(x, (ast.Call, ast.Subscript)) for x in ast.walk(inner)):
                 return
             self.values.value(inner)  # refuses what is opaque
@@ -117,7 +120,7 @@ class Function(Buffers):
         if function == "preflattened_buffer" and isinstance(node, ast.Call):
             self.state.note(node, f"{ast.unparse(node.args[0])} is passed as it is declared, flat")
             return
-        if function == "attr":
+        if function in ("attr", "assume"):
             self.state.note(node, f"{ast.unparse(node)[:60]} is left out")
             return
         if function == "func_attr" and isinstance(node, ast.Call) and not self.fors:
