@@ -181,7 +181,12 @@ def test_a_turned_convolution_computes_the_same() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["matrix and vector", "contraction of two", "softmax"])
+PROPOSED = ("matrix and vector", "contraction of two", "softmax")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in PROPOSED else pytest.param(n, marks=pytest.mark.long) for n in PAIRS]
+)
 def test_two_spellings_have_the_same_features(name: str) -> None:
     """What the cost model sees of a candidate does not hang on the order of factors, so that one
     seed proposes the same candidates for both spellings."""
