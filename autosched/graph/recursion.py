@@ -31,7 +31,7 @@ class Branch:
 
     def taken(self, slots: list[Any]) -> tuple[Program, list[Any]]:
         """The program that is run, and its arguments."""
-        holds = bool(np.any(slots[self.step.condition]))
+        holds = bool(slots[self.step.condition].any())
         program, args = (
             (self.then, self.step.then_args) if holds else (self.other, self.step.other_args)
         )

@@ -61,9 +61,8 @@ class BodyReader(TypeReader):
     def function(self, name: str, outer: Block) -> Function:
         place = self.place()
         before = self.type_vars
-        if self.accept("["):
-            self.type_vars = tuple(self.several("]", self.take))
-        own = self.type_vars if self.type_vars != before else ()
+        own = self.type_parameters()
+        self.type_vars = own or before
         self.expect("(")
         block = outer.inner()
         seen: set[str] = set()
@@ -241,7 +240,7 @@ class BodyReader(TypeReader):
         return self.emit(block, TupleExpr(tuple(items)), place, "tuple")
 
     def closure(self, block: Block, place: ast.expr, name: str) -> Atom:
-        if self.next == "[":
+        if self.next in ("[", "<"):
             return self.function_over_types(name)
         v = Var(_plain(name) if name else "fn", Hole())
         self.notes.put(v, place)

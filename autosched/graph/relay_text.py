@@ -103,7 +103,7 @@ class _Reader(BodyReader):
         if word in self.data:
             raise self.error(f"{word} is defined twice")
         name = self.name(word)
-        params = tuple(self.several("]", self.take)) if self.accept("[") else ()
+        params = self.type_parameters()
         self.type_vars = params
         self.data[word] = DataType(name, params, ())  # its own constructors mention it
         self.expect("{")

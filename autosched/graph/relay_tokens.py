@@ -91,6 +91,13 @@ class Tokens:
                 break
         return found
 
+    def type_parameters(self) -> tuple[str, ...]:
+        """Names in square brackets, as they are printed, or in angle brackets, as the language
+        reference has them; none where neither stands."""
+        if self.accept("["):
+            return tuple(self.several("]", self.take))
+        return tuple(self.several(">", self.take)) if self.accept("<") else ()
+
     def dtype(self, word: str) -> str:
         if word not in dtypes.DTYPES:
             raise self.error(f"no type is named {word}; expected Tensor[(1, 64), float32]")

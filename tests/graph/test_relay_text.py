@@ -201,6 +201,9 @@ def test_operators_of_the_predecessor(text):
         ("def @main() { let %t = (1, (3, 4)); (%t.1.0, ((5, 6), 7).0.1) }", (3, 6)),
         ("def @main() { let %t.u = (1, 2); %t.u.1 }", 2),
         ("def @main() { let %f = fn[t](%x: t) -> t { %x }; (%f(1), %f(True)) }", (1, True)),
+        ("def @main() { let %f = fn<t>(%x: t) -> t { %x }; (%f(1), %f(True)) }", (1, True)),
+        ("type O<a> { No, Of(a) } def @f<a>(%x: a) -> O[a] { Of(%x) } def @main() { @f(2) }",
+         "Of(2)"),
         ("def @id[t](%x: t) -> t { %x } def @main() { @id[int32](3) }", 3),
         (
             "type L { N, C(int32, L) } def @main() { match? (C(4, N)) { C(%x, _) => %x } }",
