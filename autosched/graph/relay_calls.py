@@ -64,6 +64,36 @@ LAYOUTS = {1: ("NCW", "OIW", "IOW"), 2: ("NCHW", "OIHW", "IOHW"), 3: ("NCDHW", "
 """By the number of spatial axes: of data, of weights, of weights that are transposed."""
 
 
+def _turned(e: Emitter, a: Atom, name: str, source: str, target: str) -> Atom:
+    """A tensor whose axes are named by letters, in another order."""
+    if source == target:
+        return a
+    if sorted(source) != sorted(target):
+        raise WorkloadError(f"{name} is {source!r}; read are {target!r} and other orders of it")
+    return e.call("Transpose", [a], perm=tuple(source.index(c) for c in target))[0]
+
+
+def _arranged(translate: Translate, rank: int, weight: str = "") -> Translate:
+    """The translation of an operator of data whose channels are second, and with `weight` of
+    weights in that order, for any order of their axes."""
+
+    def turned(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
+        name = "data_layout" if weight else "layout"
+        own, found = LAYOUTS[rank][0], dict(a)
+        given = found.pop(name, "") or own
+        first = _turned(e, args[0], name, given, own)
+        rest = list(args[1:])
+        stored = found.pop("kernel_layout", "") or weight
+        if weight and rest:
+            rest[0] = _turned(e, rest[0], "kernel_layout", stored, weight)
+        wanted = found.pop("out_layout", "") or given
+        if sorted(wanted) != sorted(own):
+            same(a, out_layout=own)
+        return _turned(e, translate(e, [first, *rest], found), name, own, wanted)
+
+    return turned
+
+
 def _wide(e: Emitter, args: Sequence[Atom], a: Attrs) -> list[Atom]:
     """The operands of a product in the dtype `out_dtype`, in which it is summed."""
     dtype = a.get("out_dtype") or ""
@@ -73,13 +103,10 @@ def _wide(e: Emitter, args: Sequence[Atom], a: Attrs) -> list[Atom]:
 
 
 def _conv(rank: int) -> Translate:
-    data, weight, _ = LAYOUTS[rank]
-
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        same(a, data_layout=data, kernel_layout=weight, out_layout="")
         return e.call("Conv", _wide(e, args, a), **_windows(a, rank))[0]
 
-    return translate
+    return _arranged(translate, rank, LAYOUTS[rank][1])
 
 
 def _windows(a: Attrs, rank: int) -> dict[str, Any]:
@@ -93,7 +120,6 @@ def _windows(a: Attrs, rank: int) -> dict[str, Any]:
 
 
 def _conv2d_transpose(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    same(a, data_layout="NCHW", kernel_layout="IOHW", out_layout="")
     more = _of(a.get("output_padding", 0), 2)
     wide = _wide(e, args, a)
     return e.call("ConvTranspose", wide, output_padding=more, **_windows(a, 2))[0]
@@ -101,7 +127,7 @@ def _conv2d_transpose(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 def _pool(op: str, rank: int) -> Translate:
     def translate(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-        same(a, layout=LAYOUTS[rank][0], out_layout="", dilation=(1,) * rank)
+        same(a, dilation=(1,) * rank)
         more = {"count_include_pad": int(a.get("count_include_pad", 0))} if op[0] == "A" else {}
         return e.call(
             op, args, kernel_shape=_of(a.get("pool_size", 1), rank),
@@ -109,11 +135,10 @@ def _pool(op: str, rank: int) -> Translate:
             ceil_mode=int(a.get("ceil_mode", 0)), **more,
         )[0]  # fmt: skip
 
-    return translate
+    return _arranged(translate, rank)
 
 
 def _adaptive_pool(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    same(a, layout="NCHW", out_layout="")
     size = _of(a.get("output_size", ()), 2)
     if size == (1, 1):
         return e.call("GlobalAveragePool", args)[0]
@@ -317,7 +342,7 @@ def _dropout(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _resize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    same(a, layout="NCHW", cubic_exclude=0, rounding_method="")
+    same(a, cubic_exclude=0, rounding_method="")
     if a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise WorkloadError("coordinate_transformation_mode is 'tf_crop_and_resize'; not read")
     method, how = a.get("method", "linear"), a.get("coordinate_transformation_mode", "half_pixel")
@@ -334,7 +359,6 @@ def _resize(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
 
 
 def _upsampling(e: Emitter, args: Sequence[Atom], a: Attrs) -> Atom:
-    same(a, layout="NCHW")
     methods = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
     method = methods.get(a.get("method", "nearest_neighbor"), "")
     by = (a.get("scale_h", 1), a.get("scale_w", 1))
@@ -355,12 +379,19 @@ _CONV = (
 _POOL = "pool_size strides padding dilation layout out_layout ceil_mode"
 CALLS: dict[str, tuple[str, Translate]] = {
     **{f"nn.conv{n}d": (_CONV, _conv(n)) for n in LAYOUTS},
-    "nn.conv2d_transpose": (f"{_CONV} output_padding", _conv2d_transpose),
+    "nn.conv2d_transpose": (
+        f"{_CONV} output_padding",
+        _arranged(_conv2d_transpose, 2, LAYOUTS[2][2]),
+    ),
     **{f"nn.max_pool{n}d": (_POOL, _pool("MaxPool", n)) for n in LAYOUTS},
     **{
         f"nn.avg_pool{n}d": (f"{_POOL} count_include_pad", _pool("AveragePool", n)) for n in LAYOUTS
     },
-    "nn.adaptive_avg_pool2d": ("output_size layout out_layout", _adaptive_pool),
+    "nn.adaptive_avg_pool2d": ("output_size layout out_layout", _arranged(_adaptive_pool, 2)),
+    **{
+        f"nn.global_{n}_pool2d": ("layout out_layout", _arranged(chain(op), 2))
+        for n, op in (("avg", "GlobalAveragePool"), ("max", "GlobalMaxPool"))
+    },
     "nn.dense": ("units out_dtype", _dense),
     "nn.matmul": ("units out_dtype transpose_a transpose_b", _product(2, 0)),
     "nn.batch_matmul": ("transpose_a transpose_b out_dtype", _product(3, 1)),
@@ -370,11 +401,11 @@ CALLS: dict[str, tuple[str, Translate]] = {
     "nn.prelu": ("axis", _by_axis("PRelu")),
     "nn.dropout": ("rate", _dropout),
     "nn.pad": ("pad_width pad_mode", _pad),
-    "nn.upsampling": ("scale_h scale_w layout method align_corners", _upsampling),
+    "nn.upsampling": ("scale_h scale_w layout method align_corners", _arranged(_upsampling, 2)),
     "image.resize2d": (
         "size roi layout method coordinate_transformation_mode rounding_method cubic_alpha "
         "cubic_exclude extrapolation_value out_dtype",
-        _resize,
+        _arranged(_resize, 2),
     ),
     "concatenate": ("axis", _concatenate),
     "stack": ("axis", _stack),

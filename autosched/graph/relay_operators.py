@@ -17,7 +17,6 @@ PLAIN = {
     "logical_or": "Or", "logical_not": "Not", "negative": "Neg", "exp": "Exp", "log": "Log",
     "sqrt": "Sqrt", "abs": "Abs", "floor": "Floor", "ceil": "Ceil", "round": "Round",
     "sign": "Sign", "sin": "Sin", "cos": "Cos", "copy": "Identity", "floor_mod": "Mod",
-    "nn.global_avg_pool2d": "GlobalAveragePool", "nn.global_max_pool2d": "GlobalMaxPool",
     "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "nn.relu": "Relu", "where": "Where",
     "nn.batch_flatten": "Flatten", "tan": "Tan", "atan": "Atan", "asin": "Asin", "acos": "Acos",
     "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",

@@ -236,11 +236,48 @@ def @main(%x: Tensor[(2, 5), float32] /* ty=Tensor[(2, 5), float32] */) {
     np.testing.assert_allclose(graph.evaluate(free, "main", X), np.tanh(X) + X, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [
+        ("nn.conv2d(%x, {}, kernel_size=[3, 3], channels=4, strides=[2, 1], padding=[1, 0, 2, 1]",
+         {"data_layout": ("NCHW", "NHWC"), "kernel_layout": ("OIHW", "HWIO")}),
+        ("nn.conv2d_transpose(%x, {}, kernel_size=[3, 3], channels=4, strides=[2, 2]",
+         {"data_layout": ("NCHW", "NHWC"), "kernel_layout": ("IOHW", "HWOI")}),
+        ("nn.max_pool2d(%x, pool_size=[2, 2], strides=[2, 2], padding=[0, 0, 0, 0]",
+         {"layout": ("NCHW", "NHWC")}),
+        ("nn.adaptive_avg_pool2d(%x, output_size=[1, 1]", {"layout": ("NCHW", "NHWC")}),
+        ("nn.global_max_pool2d(%x", {"layout": ("NCHW", "NHWC")}),
+        ("image.resize2d(%x, size=[8, 10], method=\"linear\"", {"layout": ("NCHW", "NHWC")}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("out", [False, True])
+def test_axes_in_another_order(call, options, out, rng):
+    """The call with all axes in ONNX's order, and with them in another one."""
+    x = rng.standard_normal((1, 3, 4, 5)).astype("f4")
+    w = rng.standard_normal((3, 4, 3, 3) if "transpose" in call else (4, 3, 3, 3)).astype("f4")
+    wanted, found = (_computed(call, options, n, x, w, out) for n in (0, 1))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def _computed(call, options, which, x, w, out):
+    given = [(x, next(iter(options.values()))), (w, options.get("kernel_layout", ("OIHW",) * 2))]
+    (x, w) = (a.transpose([names[0].index(c) for c in names[which]]) for a, names in given)
+    attrs = "".join(f', {n}="{v[which]}"' for n, v in options.items())
+    if out and "resize" not in call:
+        attrs += ', out_layout="NCHW"'
+    types = (f"Tensor[{a.shape}, float32]" for a in (x, w))
+    mod = graph.from_relay(
+        f"fn (%x: {next(types)}, %w: {next(types)}) {{ {call.format('%w')}{attrs}) }}"
+    )
+    made = graph.evaluate(mod, "main", x, w)
+    return made.transpose(0, 3, 1, 2) if which and "out_layout" not in attrs else made
+
+
 def test_what_is_not_read_is_shown():
     for text, message in [
         (
-            'def @f(%x: Tensor[(1), float32]) { nn.conv2d(%x, %x, data_layout="NHWC") }',
-            "nn.conv2d: data_layout is 'NHWC'; read is 'NCHW' alone",
+            'def @f(%x: Tensor[(1), float32]) { nn.conv2d(%x, %x, data_layout="NCHW4c") }',
+            "nn.conv2d: data_layout is 'NCHW4c'; read are 'NCHW' and other orders of it",
         ),
         (
             "def @g(%x: float32) { %x } def @f(%x: float32) { nn.bias_add(@g(%x), %x) }",
