@@ -113,6 +113,33 @@ def test_short_rows_are_filled_along_columns(
     np.testing.assert_array_equal(out, np.pad(given, around).transpose(1, 2, 0))
 
 
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_columns_of_short_rows_stay_together(channels: int, flat: bool) -> None:
+    """One thread has all of a line, padded or not, and stores vectors of whole rows."""
+    x = te.placeholder((channels, 90, 201), name="x")
+
+    def value(y, z, k):
+        inside = te.all(y >= 2, y < 92, z >= 2, z < 203)
+        return te.if_then_else(inside, x[k, y - 2, z - 2], 0.0)
+
+    y = (
+        te.compute((94, 205 * channels), lambda y, j: value(y, j // channels, j % channels))
+        if flat
+        else te.compute((94, 205, channels), value)
+    )
+    func, target = te.create_prim_func([x, y]), at.Target("llvm -num-cores=2 -mcpu=x86-64-v3")
+    scheduled = default_schedule(func, target)
+    loops = [scheduled.get(v) for v in scheduled.get_loops(scheduled.get_blocks()[0])]
+    extents = [(v.kind, int(v.extent)) for v in loops if int(v.extent) > 1]
+    assert extents == [("parallel", 94), ("serial", 205), ("vectorized", channels)]
+    given = np.random.default_rng(0).standard_normal((channels, 90, 201), np.float32)
+    out = np.zeros([int(n) for n in y.shape], np.float32)
+    at.build(default_schedule(func, TARGET), target=TARGET)(given, out)
+    want = np.pad(given, ((0, 0), (2, 2), (2, 2))).transpose(1, 2, 0)
+    np.testing.assert_array_equal(out, want.reshape(out.shape))
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(
     ("length", "taps", "stride", "channels"),

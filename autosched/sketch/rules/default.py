@@ -132,7 +132,7 @@ def schedule_group(
     if parallel:
         turned = turned_row(info, rows) if len(group) == 1 else None
         if turned is not None:
-            extents = [int(a.extent) for a in info.spatial[:rows]]
+            extents = [int(a.extent) for a in (*info.spatial[:rows], info.spatial[-1])]
             cores = state.target.num_cores
             outer = _kept_whole(schedule, outer, root_tasks, turned, extents, cores)
         for loop in outer:
@@ -151,7 +151,7 @@ def turned_row(info: BlockInfo, rows: int) -> int | None:
         return None
     reads = [a for a in info.block.reads if a.indices]
     last = [a.indices[-1] for a in reads]
-    variables = [i.single_var() if isinstance(i, Affine) else None for i in last]
+    variables = [(i - i.const).single_var() if isinstance(i, Affine) else None for i in last]
     for n, axis in enumerate(info.spatial[:rows]):
         if any(v is axis.var for v in variables) and all(
             v is axis.var or not _uses(a, axis.var) for v, a in zip(variables, reads, strict=True)
@@ -206,11 +206,14 @@ def _kept_whole(
     cores: int,
 ) -> list[LoopRV]:
     """The loops to run in parallel, such that squares are copied by one thread: of the turned axis
-    a piece of `SQUARE` elements at most, or all, goes inside. Where that leaves few iterations,
-    pieces are smaller and the vectors' loops, `tasks`, are shared out too."""
-    extent = extents[turned]
-    around = prod(extents) // extent
-    pieces = [n for n in range(SQUARE, SQUARE // 4 - 1, -1) if extent % n == 0] or [extent]
+    a piece of `SQUARE` elements at most, or all, goes inside; all where rows are short, of which
+    whole vectors are put together. Where that leaves few iterations, pieces are smaller and the
+    vectors' loops, `tasks`, are shared out too."""
+    *outside, row = extents
+    extent = outside[turned]
+    around = prod(outside) // extent
+    sides = range(SQUARE, SQUARE // 4 - 1, -1) if row > SHORT or around < 4 * cores else ()
+    pieces = [n for n in sides if extent % n == 0] or [extent]
     enough = (n for n in pieces if around * (extent // n) >= 4 * cores)
     piece, loops = next(enough, pieces[-1]), list(outer)
     if around * (extent // piece) < 4 * cores:
