@@ -124,6 +124,7 @@ CLOSING: dict[str, dict[str, str]] = {
         "autosched.codegen.llvm.function": "autosched.codegen.llvm.generate",
         "autosched.codegen.llvm.outline": "autosched.codegen.llvm.generate",
         "autosched.codegen.llvm.parts": "autosched.codegen.llvm.function",
+        "autosched.codegen.llvm.runs": "autosched.codegen.llvm.function",
         "autosched.codegen.llvm.routine_parallel": "autosched.codegen.llvm.routine",
         "autosched.codegen.llvm.blocks.points": "autosched.codegen.llvm.blocks.carry",
         "autosched.codegen.llvm.blocks.separable": "autosched.codegen.llvm.function",

@@ -18,8 +18,9 @@ from autosched.codegen.llvm.builder import Builder
 from autosched.codegen.llvm.control import Control
 from autosched.codegen.llvm.index import Indexer, Lanes, chunks, lanes_of
 from autosched.codegen.llvm.memory import SLACK, Guard, Memory
-from autosched.codegen.llvm.parts import ends, operations, parts_of, vector_tails
+from autosched.codegen.llvm.parts import ends, operations, vector_tails, write_parts
 from autosched.codegen.llvm.phases import has_parallel
+from autosched.codegen.llvm.runs import write_run
 from autosched.codegen.llvm.trips import trip_count
 from autosched.codegen.llvm.types import Value
 from autosched.target import Target
@@ -180,7 +181,8 @@ class FunctionWriter:
         if turned is not None:
             TransposeWriter(self, turned).write()
         elif node.kind == "vectorized":
-            self.vectorized(node)
+            if not write_run(self, node, 0, self.index.number(node.extent)):
+                self.vectorized(node)
         elif node.kind == "unrolled" and short:
             for n in range(int(node.extent)):
                 self.index.env[node.var] = n
@@ -290,25 +292,14 @@ class FunctionWriter:
             trip = trip_count(self.index, loop, [*common, *tails], {vector.var: 0})
             mine = {id(p) for p in tails} - self.done
             self.done |= mine
-            self._in_parts(loop, 0, whole, bool(carried))
+            write_parts(self, loop, 0, whole)
             self.done -= mine
-        self._in_parts(loop, whole, trip, bool(carried))
+        if carried:
+            self.loop(loop.var, whole, trip, lambda: self.body(loop))
+        else:
+            write_parts(self, loop, whole, trip)
         self.carried = {k: c for k, c in self.carried.items() if k not in carried}
         self.done -= added
-
-    def _in_parts(self, loop: For, low: int | str, high: int | str, carries_state: bool) -> None:
-        """Iterations of a loop, cut where what lanes ask changes."""
-        whole = carries_state or self.index.lanes is not None
-        parts = [] if whole else parts_of(self, loop, low, high)
-        index = self.index
-        for part in parts:
-            before = index.held, index.failed, self.done
-            index.held, index.failed = index.held | part.held, index.failed | part.failed
-            self.done = self.done | part.done
-            self.loop(loop.var, part.low, part.high, lambda: self.body(loop))
-            index.held, index.failed, self.done = before
-        if not parts:
-            self.loop(loop.var, low, high, lambda: self.body(loop))
 
     def vectorized(self, loop: For) -> None:
         """A vectorised loop outside a register tile: whole vectors, then what is left."""

@@ -16,7 +16,9 @@ from autosched.codegen.llvm.function import FunctionWriter
 from autosched.codegen.llvm.index import Indexer
 from autosched.codegen.llvm.inplace import hosts
 from autosched.codegen.llvm.outline import Outline
+from autosched.codegen.llvm.parts import write_chain
 from autosched.codegen.llvm.phases import chain_of
+from autosched.codegen.llvm.runs import moved_by
 from autosched.codegen.llvm.scratch import Scratch
 from autosched.codegen.llvm.team import TeamWriter, iterations, most_threads
 from autosched.errors import CodegenError
@@ -310,7 +312,10 @@ class ModuleWriter:
             part.inside.body(chain[-1])
 
         with part.inside.b.at(self.lines.get(id(loop))):
-            part.inside.loop(flat, "%begin", "%end", body)
+            if moved_by(loop) is None:
+                part.inside.loop(flat, "%begin", "%end", body)
+            else:
+                write_chain(part.inside, chain, "%begin", "%end")
         part.define()
         return part
 

@@ -12,11 +12,12 @@ and the unrolled loops inside decide a comparison: which taps a phase has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from autosched.codegen.llvm.runs import moved_by, write_run
 from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Int
 from autosched.tir.expr import Call, Expr, Var, walk
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST = 1024
 """Operations in all parts of a loop together. A loop that would have more stays whole."""
+MANY = 6
+"""Vectors of a row, at most, that are written one below the other (`FunctionWriter.vectorized`)."""
 FEW = 4
 """Iterations of a loop that is cut for what copies ask, not lanes."""
 
@@ -70,15 +73,83 @@ class _Change:
         return False if min(ends) + self.least >= self.bound else None
 
 
-def parts_of(f: FunctionWriter, loop: For, low: int | str, high: int | str) -> list[Part]:
+def write_parts(
+    f: FunctionWriter,
+    loop: For,
+    low: int | str,
+    high: int | str,
+    body: Callable[[], None] | None = None,
+) -> None:
+    """Iterations `low` to `high` of a loop, cut where what blocks ask changes. Bounds that are
+    known when it runs cut the parts of the whole loop. `body`: what stands inside, if it is not the
+    loop's."""
+    is_known = isinstance(low, int) and isinstance(high, int)
+    parts = []
+    if f.index.lanes is None and (is_known or moved_by(loop) is not None):
+        parts = parts_of(f, loop, *((low, high) if is_known else (0, loop.extent)))
+    index = f.index
+    for part in parts:
+        before = index.held, index.failed, f.done
+        index.held, index.failed = index.held | part.held, index.failed | part.failed
+        f.done = f.done | part.done
+        first = part.low if is_known else f.b.larger(low, part.low)
+        last = part.high if is_known else f.b.smaller(high, part.high)
+        _iterations(f, loop, first, last, body)
+        index.held, index.failed, f.done = before
+    if not parts:
+        _iterations(f, loop, low, high, body)
+
+
+def _iterations(
+    f: FunctionWriter,
+    loop: For,
+    low: int | str,
+    high: int | str,
+    body: Callable[[], None] | None,
+) -> None:
+    if body is not None or not write_run(f, loop, low, high):
+        f.loop(loop.var, low, high, body or (lambda: f.body(loop)))
+
+
+def write_chain(f: FunctionWriter, chain: Sequence[For], begin: str, end: str) -> None:
+    """Iterations `begin` to `end` of fused loops around a block that moves elements, as nested
+    loops: what the last one moves lies side by side."""
+    b, sizes = f.b, [f.index.number(x.extent) for x in chain]
+
+    def level(k: int, first: int | str) -> None:
+        """The loops from `k` inwards, whose first iteration has the number `first`."""
+        low = b.larger(b.op(f"sub nsw i64 {begin}, {first}"), 0)
+        high = b.op(f"sub nsw i64 {end}, {first}")
+        rows: int | str = 1
+        for n in sizes[k + 1 :]:
+            rows = b.op(f"mul nsw i64 {rows}, {n}")
+        if k + 1 == len(chain):
+            write_parts(f, chain[k], low, b.smaller(high, sizes[k]))
+            return
+        low = b.op(f"udiv i64 {low}, {rows}")
+        rest = b.op(f"sub nsw i64 {rows}, 1")
+        high = b.op(f"udiv i64 {b.op(f'add nsw i64 {high}, {rest}')}, {rows}")
+
+        def inside() -> None:
+            here = b.op(f"mul nsw i64 {f.index.env[chain[k].var]}, {rows}")
+            level(k + 1, b.op(f"add nsw i64 {first}, {here}"))
+
+        write_parts(f, chain[k], low, b.smaller(high, sizes[k]), inside)
+
+    level(0, 0)
+
+
+def parts_of(f: FunctionWriter, loop: For, low: Int | str, high: Int | str) -> list[Part]:
     """The parts of iterations `low` to `high` of a serial loop; one that knows nothing where there
     is nothing to know, or too much code would stand in them."""
-    if isinstance(low, str) or isinstance(high, str) or high <= low:
+    if not isinstance(low, int) or not isinstance(high, int) or high <= low:
         return []
     changes = [t for s in sites(loop) for t in _changes(f, loop, s.block)]
     inner = {c for t in changes for c in t.cuts() if low < c < high}
     cuts = [low, *sorted(inner), high]
-    if not changes or (len(cuts) - 1) * sum(map(f.written, loop.body)) > MOST:
+    moved = moved_by(loop)
+    written = sum(map(f.written, loop.body)) if moved is None else _vectors(f, loop, moved)
+    if not changes or (len(cuts) - 1) * written > MOST:
         return []
     parts = []
     for a, b in pairwise(cuts):
@@ -93,12 +164,33 @@ def parts_of(f: FunctionWriter, loop: For, low: int | str, high: int | str) -> l
     return parts
 
 
+def _vectors(f: FunctionWriter, loop: For, moved: Block) -> int:
+    """Vectors that stand below each other in a loop that moves elements: each part of it has one
+    source. Many are a loop, with a few behind it."""
+    total = 1
+    for x in _inside(f, loop, moved):
+        if x.kind == "unrolled":
+            total *= int(x.extent)
+        elif x.kind == "vectorized":
+            total *= (
+                MANY
+                if isinstance(x.extent, Size)
+                else min(MANY, -(-int(x.extent) // f.width(moved)))
+            )
+    return total
+
+
+def _inside(f: FunctionWriter, loop: For, block: Block) -> tuple[For, ...]:
+    loops = f.blocks[id(block)].loops
+    return loops[loops.index(loop) + 1 :]
+
+
 def _changes(f: FunctionWriter, loop: For, block: Block) -> Iterator[_Change]:
     """What of a block differs between the lanes of some iterations of the loop only."""
-    site = f.blocks[id(block)]
-    inside = site.loops[site.loops.index(loop) + 1 :]
+    inside = _inside(f, loop, block)
     lanes = [x.var for x in inside if x.kind == "vectorized"]
-    if not lanes:
+    moves = moved_by(loop) is block
+    if not lanes and not moves:
         return
     copies = _copies(f, loop, block, inside)
     extents = {x.var: x.extent for x in inside}
@@ -108,7 +200,7 @@ def _changes(f: FunctionWriter, loop: For, block: Block) -> Iterator[_Change]:
         if form is None:
             continue
         of_copies = form.uses(copies - {loop.var}) and copies.issuperset(form.variables())
-        if of_copies or form.uses(lanes):
+        if of_copies or moves or form.uses(lanes):
             bound = 1 if test.op in ("le", "gt") else 0
             negated = test.op in ("gt", "ge")
             yield from _change(f, loop, form, bound, extents, test, negated)

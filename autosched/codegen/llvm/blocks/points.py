@@ -171,15 +171,19 @@ class Points:
                 if factor > 0 and not rest.terms:
                     yield (p.bound - 1 - rest.const) // factor
 
+    def flat(self, access: Access, but: frozenset[Var] = frozenset()) -> Affine | None:
+        """Offset of the access in elements, over loop variables and the axes `but`; None where it
+        is no affine form of them."""
+        key = id(access), but
+        if key not in self._flat:
+            self._flat[key] = flat_form(self.over_loops(access, but))
+        return self._flat[key]
+
     def offset(self, access: Access, guard: Guard, clamped: dict[Var, str] | None = None) -> Linear:
         """Offset of the access in elements; indices that are read from memory are read under
         `guard`."""
-
         axes = frozenset(clamped or ())
-        key = id(access), axes
-        if key not in self._flat:
-            self._flat[key] = flat_form(self.over_loops(access, axes))
-        form = self._flat[key]
+        form = self.flat(access, axes)
         if form is not None:
             return self.index.linear(form, clamped)
 
