@@ -65,6 +65,7 @@ def stored(folder: Path) -> tuple[Job, list[Record]]:
         return store.job(records[0].job_id), records
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )

@@ -125,6 +125,7 @@ def test_the_target_decides(target, shape, first):
     assert ("conv_sums.wide" in names) == (target is PAIRS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("channels", "size"), [(64, 56), (131, 28), (256, 27)])
 def test_narrow_weights_are_exact_with_any_number_of_channels(channels, size):
     """Sums of 26 bits at their largest, on this machine's target; the first by rows of tiles."""

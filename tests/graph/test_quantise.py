@@ -161,6 +161,7 @@ def test_samples_that_are_not_finite(scheme, value, rng):
         huge, w[3, 4] = x, value
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_samples_that_give_no_range(scheme, rng):
     """Steps of a constant 0 would be those of no data; the layer can be left as it is."""

@@ -191,6 +191,7 @@ def test_compiled_programs_are_exact(case: Case, fused: bool) -> None:
     np.testing.assert_array_equal(model(x)[0], want)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cpu", ["cascadelake", "icelake-server", "znver4", "alderlake", "haswell"])
 def test_direct_sums_of_other_processors(cpu: str) -> None:
     """Sums of 16 products at once, which LLVM may make instructions of, where they run here."""

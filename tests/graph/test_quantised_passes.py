@@ -122,6 +122,7 @@ def near(found, want, unit: float = 1.0) -> None:
     assert (steps > 1e-3).mean() < 0.02
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("start", [FLOAT, BYTES], ids=["float", "int8"])
 @pytest.mark.parametrize("text", [QDQ, QLINEAR], ids=["qdq", "qlinear"])
 def test_int8_models_are_of_unsigned_bytes(text: str, start) -> None:
@@ -177,6 +178,7 @@ def equal(before, after, *args, exact: bool = True) -> None:
             near(y, x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")], ids=str)
 @pytest.mark.parametrize("name", ["MatMulInteger", "ConvInteger", "MatMul"])
 def test_both_operands_are_computed(name: str, kinds) -> None:

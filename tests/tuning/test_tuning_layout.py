@@ -244,6 +244,7 @@ def computed_weights(n: int, c: int, m: int) -> list[te.Tensor]:
     return [x, w, out]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "args"),
     [

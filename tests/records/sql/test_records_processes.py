@@ -40,6 +40,7 @@ def test_two_processes_write_one_file_at_once(tmp_path, form, name):
         assert source.best(KEY).seconds == 1e-3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("form", "name"), FORMS)
 @pytest.mark.parametrize("after", [1, 7, 40])
 def test_a_killed_writer_loses_nothing_that_it_was_told_is_stored(tmp_path, form, name, after):

@@ -35,7 +35,8 @@ def test_same_seed_and_records_give_the_same_proposals(task: at.SearchTask) -> N
     assert proposals(first.records) != proposals(other.records)
 
 
-@pytest.mark.parametrize("measured", [16, 21, 3])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("measured", [21, 16, 3])
 def test_resume_goes_on_and_leaves_what_is_there(
     task: at.SearchTask, tmp_path: Path, measured: int
 ) -> None:
