@@ -21,7 +21,7 @@ def packed(numbers, bits):
 
 @pytest.mark.parametrize("with_zeros", [False, True])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-@pytest.mark.parametrize("indices", [[[1, 3], [0, 7]], 2])
+@pytest.mark.parametrize("indices", [[[1, 3], [0, 7]], 2, np.zeros(0, np.int64)])
 def test_rows_of_a_packed_table(bits, indices, with_zeros, rng):
     blocks = 3  # of which the last byte of zero points is not full
     numbers = rng.integers(0, 1 << bits, (8, blocks * BLOCK))
@@ -96,6 +96,8 @@ def test_forms_of_operators_that_onnx_has_too(rng):
     close(found, np.triu(x, 1))
     (found,) = imported("Trilu", [x], upper=0)
     close(found, np.tril(x))
+    (found,) = imported("Trilu", [x, np.array([-1])])
+    close(found, np.triu(x, -1))
     pads = np.array([[0, 1, 2, 0, 0, 1]])
     (found,) = imported("Pad", [x, pads, np.array(7, "f4")], known=(1,))
     close(found, np.pad(x, ((0, 0), (1, 0), (2, 1)), constant_values=7))

@@ -130,9 +130,9 @@ def gather_quantized(call: Call) -> str:
     is_bytes = packed == 8 // bits and call.type(0, "data").dtype == "uint8"
     at = along + len(call.shape(1, "indices")) - 1 if along > across else along
     text, zero = f"scale = Gather <axis = {across}> (s, i)\n", ""
-    for name in "xz" if call.given(3) else "x":
+    for name, n in (("x", 0), ("z", 3)) if call.given(3) else (("x", 0),):
         text += f"{name}_0 = Gather <axis = {across}> ({name}, i) {name}_1 = Cast <to = 6> "
-        text += f"({name}_0)\n{_split(name, bits, packed)}"
+        text += f"({name}_0)\n{_split(name, bits, packed, call.shape(n, name)[-1])}"
     if call.given(3):
         text += f"start = Constant <value_ints = [0]> () stop = Constant <value_ints = [{blocks}]>"
         text += f" ()\naxis = Constant <value_ints = [{at}]> () z_n = Slice(z_q, start, stop, axis)"
@@ -147,9 +147,9 @@ def gather_quantized(call: Call) -> str:
     )
 
 
-def _split(name: str, bits: int, packed: int) -> str:
-    """The numbers NAME_q in the last axis of bytes NAME_1, that of the lowest bits first. They are
-    parts of quotients, which kernels compute."""
+def _split(name: str, bits: int, packed: int, size: int) -> str:
+    """The numbers NAME_q in the last axis of `size` bytes NAME_1, that of the lowest bits first.
+    They are parts of quotients, which kernels compute."""
     if packed == 1:
         return f"{name}_q = Identity({name}_1)\n"
     text = f"{name}_last = Constant <value_ints = [-1]> ()\n"
@@ -162,5 +162,6 @@ def _split(name: str, bits: int, packed: int) -> str:
     parts = ", ".join(f"{name}_part{n}" for n in range(packed))
     text += f"{name}_parts = Concat <axis = -1> ({parts})\n"
     text += f"{name}_front = Shape <end = -1> ({name}_1)\n"
-    text += f"{name}_shape = Concat <axis = 0> ({name}_front, {name}_last)\n"
+    text += f"{name}_size = Constant <value_ints = [{size * packed}]> ()\n"
+    text += f"{name}_shape = Concat <axis = 0> ({name}_front, {name}_size)\n"
     return text + f"{name}_q = Reshape({name}_parts, {name}_shape)\n"

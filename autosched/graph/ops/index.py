@@ -143,12 +143,15 @@ def eye_like(x: TensorLike, *, dtype: str | None = None, k: int = 0) -> Any:
 
 
 @operator("Trilu", static={1: "k"})
-def trilu(x: TensorLike, *, k: int = 0, upper: int = 1) -> Any:
+def trilu(x: TensorLike, *, k: Any = 0, upper: int = 1) -> Any:
     """The part of matrices above, or below, a diagonal; 0 elsewhere."""
+    if len(x.shape) < 2:
+        raise Unsupported(f"the input has the shape {tuple(x.shape)}; expected matrices")
+    first = k[0] if isinstance(k, (list, tuple)) else k
 
     def element(*at: Any) -> Any:
         i, j = at[-2:]
-        inside = j - i >= k if upper else j - i <= k
+        inside = j - i >= first if upper else j - i <= first
         return te.select(inside, x(*at), te.const(0, x.dtype))
 
     return stage(x.shape, element, "trilu")
