@@ -225,6 +225,7 @@ def examples(seeds: range) -> None:
     assert ran >= len(seeds) // 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("start", range(0, 24, 8))
 def test_random_schedules(start: int) -> None:
     examples(range(start, start + 8))

@@ -156,7 +156,8 @@ def test_kernels_of_attention_compute_what_the_definition_does(rng, monkeypatch,
     np.testing.assert_allclose(found[-1], want[-1], rtol=1e-2, atol=1e-3)
 
 
-def test_random_blocks_of_rows_compute_what_the_definition_does(rng, monkeypatch):
+@pytest.mark.parametrize("drawn_at", [(0, 1), pytest.param((2, 3), marks=pytest.mark.long)])
+def test_random_blocks_of_rows_compute_what_the_definition_does(rng, monkeypatch, drawn_at):
     """Rows of blocks and of registers are decisions of the search."""
     monkeypatch.setattr(attention16, "LEAST", 1)
     ready = prepared(heads(21, 32, 16, 16, 2), None, "bfloat16", VECTORS)
@@ -170,7 +171,7 @@ def test_random_blocks_of_rows_compute_what_the_definition_does(rng, monkeypatch
     data = [rng.standard_normal([int(n) for n in b.shape]).astype("f4") for b in func.params]
     want = [*map(np.copy, data)]
     reference(func, want)
-    for row in range(4):
+    for row in drawn_at:
         found = [*map(np.copy, data)]
         interpret(lower(space.schedule(*space.candidate(drawn, row)).func), found)
         np.testing.assert_allclose(found[-1], want[-1], rtol=1e-2, atol=1e-3)

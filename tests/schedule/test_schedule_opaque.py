@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bounded import Budget
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from opaque_programs import OPAQUE, prefix
 from schedule_fuzz import ACTIONS, random_program, random_schedule
 from schedule_outcome import concurrent, outputs
@@ -18,7 +18,7 @@ from autosched.script import parse_func
 from autosched.tir.nodes import PrimFunc, inputs_of
 from autosched.tir.opaque import has_opaque
 
-RANDOM = Budget(30)
+RANDOM, MORE_RANDOM = Budget(30), Budget(30)
 IN_PLACE = """
 @T.prim_func
 def main(x: T.Buffer((6, 4), "int64"), y: T.Buffer((6, 4), "int64")):
@@ -81,6 +81,15 @@ def test_random_schedules_keep_results_around_opaque_blocks(
     program: list[int], trace: list[int]
 ) -> None:
     RANDOM.run(check, program, trace)
+
+
+@pytest.mark.long
+@settings(QUICK, max_examples=120)
+@given(PROGRAMS, TRACES)
+def test_more_schedules_keep_results_around_opaque_blocks(
+    program: list[int], trace: list[int]
+) -> None:
+    MORE_RANDOM.run(check, program, trace)
 
 
 def three(n: int = 8, m: int = 8) -> PrimFunc:
