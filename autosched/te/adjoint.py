@@ -177,12 +177,14 @@ def _weight(op: ComputeOp, n: int, result: Tensor | None) -> Expr | None:
     body = op.body[n]
     if name in ("max", "min"):
         # Of several elements that are the largest, each has an equal part.
-        zero, one = ex.const(0.0, body.dtype), ex.const(1.0, body.dtype)
+        zero = ex.const(0.0, body.dtype)
         assert result is not None
         best = body == TensorRead(result, op.axis)
-        ties = _over(op, [], lambda at, axes: reduce_sum(at(ex.call("select", best, one, zero)),
-                                                         axis=axes), "ties")  # fmt: skip
-        return ex.call("select", best, one / TensorRead(ties, op.axis), zero)
+        # float16 counts to 2048.
+        single = ex.call("select", best, ex.const(1.0, "float32"), ex.const(0.0, "float32"))
+        ties = _over(op, [], lambda at, axes: reduce_sum(at(single), axis=axes), "ties")
+        share = ex.cast(ex.const(1.0, "float32") / TensorRead(ties, op.axis), body.dtype)
+        return ex.call("select", best, share, zero)
     if name == "prod":
         # The product of the others, not that of all over this one, which may be 0.
         def others(at: Callable[[Expr], Expr], axes: list[IterVar], own: list[Var]) -> Expr:
@@ -223,8 +225,8 @@ def _gathered(op: ComputeOp, read: TensorRead, term: Expr) -> Tensor:
     points that read an element."""
     axes = (*op.axis, *op.reduce_axis)
     tensor = read.tensor
-    # Sums of float16 are taken in float32.
-    half = tensor.dtype == "float16"
+    # Sums of 16 bits are taken in float32.
+    half = tensor.dtype in ("float16", "bfloat16")
 
     def element(*at: Any) -> Expr:
         points = inverse(read.indices, axes, at, tensor.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import pi
+from math import log, pi
 from typing import Any
 
 from autosched.errors import TensorExprError
@@ -96,8 +96,38 @@ def _div(e: Call, a: Expr, b: Expr, da: Partial, db: Partial) -> Partial:
 
 
 def _pow(e: Call, a: Expr, b: Expr, da: Partial, db: Partial) -> Partial:
-    base = None if da is None else da * (b * ex.call("pow", a, b - 1.0))
-    return plus(base, None if db is None else db * (e * ex.call("log", a)))
+    # a ** 0 has the derivative 0 at a = 0, too, and so has 0 ** b by b, where log(0) is infinite.
+    zero = _number(e, 0.0)
+    base = _where(b == zero, da, b * ex.call("pow", a, b - 1.0))
+    none = ex.binary("and", a == zero, b >= zero)
+    return plus(base, _where(none, db, e * ex.call("log", a)))
+
+
+def _where(is_zero: Expr, d: Partial, factor: Expr) -> Partial:
+    """d * factor; 0 where that is known to be 0."""
+    if d is None:
+        return None
+    if isinstance(is_zero, Const):
+        return None if is_zero.value else d * factor
+    return d * ex.call("select", is_zero, ex.const(0.0, factor.dtype), factor)
+
+
+def _atan2(e: Call, y: Expr, x: Expr, dy: Partial, dx: Partial) -> Partial:
+    square = x * x + y * y
+    return plus(times(dy, x / square), minus(times(dx, y / square)))
+
+
+def _fmod(e: Call, a: Expr, b: Expr, da: Partial, db: Partial) -> Partial:
+    return plus(da, minus(times(db, ex.call("trunc", a / b))))
+
+
+def _hypot(e: Call, a: Expr, b: Expr, da: Partial, db: Partial) -> Partial:
+    at_zero = e == _number(e, 0.0)
+    return plus(_where(at_zero, da, a / e), _where(at_zero, db, b / e))
+
+
+def _copysign(e: Call, a: Expr, b: Expr, da: Partial, db: Partial) -> Partial:
+    return None if da is None else ex.call("select", a == e, da, -da)
 
 
 def _abs(e: Call, a: Expr, da: Partial) -> Expr:
@@ -114,21 +144,42 @@ def _none(*given: Any) -> None:
     return None
 
 
+def _rsqrt(e: Expr) -> Expr:
+    return ex.call("rsqrt", e)
+
+
 RULES: dict[str, Callable[..., Partial]] = {
     "abs": _abs,
+    "acos": _unary(lambda e, a: -_rsqrt(_number(e, 1.0) - a * a)),
+    "acosh": _unary(lambda e, a: _rsqrt(a * a - _number(e, 1.0))),
     "add": lambda e, a, b, da, db: plus(da, db),
+    "asin": _unary(lambda e, a: _rsqrt(_number(e, 1.0) - a * a)),
+    "asinh": _unary(lambda e, a: _rsqrt(a * a + _number(e, 1.0))),
+    "atan": _unary(lambda e, a: _number(e, 1.0) / (a * a + _number(e, 1.0))),
+    "atan2": _atan2,
+    "atanh": _unary(lambda e, a: _number(e, 1.0) / (_number(e, 1.0) - a * a)),
     "ceil": _none,
+    "copysign": _copysign,
     "cos": _unary(lambda e, a: -ex.call("sin", a)),
+    "cosh": _unary(lambda e, a: ex.call("sinh", a)),
     "div": _div,
     "erf": _unary(lambda e, a: _number(e, 2 / pi**0.5) * ex.call("exp", -(a * a))),
     "exp": _unary(lambda e, a: e),
+    "exp10": _unary(lambda e, a: e * _number(e, log(10))),
+    "exp2": _unary(lambda e, a: e * _number(e, log(2))),
+    "expm1": _unary(lambda e, a: ex.call("exp", a)),
     "floor": _none,
     "floordiv": _none,
     "floormod": lambda e, a, b, da, db: plus(
         da, None if db is None else -(db * ex.call("floordiv", a, b))
     ),
+    "fmod": _fmod,
+    "hypot": _hypot,
     "if_then_else": _chosen,
     "log": _unary(lambda e, a: _number(e, 1.0) / a),
+    "log10": _unary(lambda e, a: _number(e, 1 / log(10)) / a),
+    "log1p": _unary(lambda e, a: _number(e, 1.0) / (a + _number(e, 1.0))),
+    "log2": _unary(lambda e, a: _number(e, 1 / log(2)) / a),
     "max": lambda e, a, b, da, db: _either(e, a > b, da, db),
     "min": lambda e, a, b, da, db: _either(e, a < b, da, db),
     "mul": lambda e, a, b, da, db: plus(times(da, b), times(a, db)),
@@ -139,8 +190,11 @@ RULES: dict[str, Callable[..., Partial]] = {
     "select": _chosen,
     "sigmoid": _unary(lambda e, a: e * (_number(e, 1.0) - e)),
     "sin": _unary(lambda e, a: ex.call("cos", a)),
+    "sinh": _unary(lambda e, a: ex.call("cosh", a)),
     "sqrt": _unary(lambda e, a: _number(e, 0.5) / e),
     "sub": lambda e, a, b, da, db: plus(da, minus(db)),
+    "tan": _unary(lambda e, a: _number(e, 1.0) + e * e),
     "tanh": _unary(lambda e, a: _number(e, 1.0) - e * e),
+    "trunc": _none,
 }
 """Operation -> (call, arguments, their derivatives) -> its derivative."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 import autosched as at
 from autosched import ops, te
 from autosched.errors import TensorExprError
+from autosched.tir import dtypes
+from autosched.tir.interp import run
 
 Floats = NDArray[np.float64]
 
@@ -21,6 +24,14 @@ def evaluated(
     func = at.build(te.create_prim_func([*inputs, *outputs]), target="llvm")
     found = [np.empty([int(n) for n in t.shape], t.dtype) for t in outputs]
     func(*given, *found)
+    return found
+
+
+def interpreted(
+    outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], given: Sequence[NDArray[Any]]
+) -> list[Floats]:
+    found = [np.empty([int(n) for n in t.shape], t.dtype) for t in outputs]
+    run(te.create_prim_func([*inputs, *outputs]), [*given, *found])
     return found
 
 
@@ -42,7 +53,7 @@ def test_a_loss_by_weights_is_as_differences_have_it() -> None:
             for step in (1e-6, -1e-6):
                 moved = [a.copy() for a in given]
                 moved[n][place] += step
-                ends.append(evaluated([loss], [x, w, b, u], moved)[0])
+                ends.append(interpreted([loss], [x, w, b, u], moved)[0])
             np.testing.assert_allclose(
                 grad[place], (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8
             )
@@ -59,7 +70,7 @@ def test_a_head_goes_before() -> None:
     np.testing.assert_allclose(found, np.exp(given[0]) * given[1][:, None], rtol=1e-12)
 
 
-def test_whplacehas_no_gradient_is_refused() -> None:
+def test_what_has_no_gradient_is_refused() -> None:
     x, n = te.placeholder((4,), name="x"), te.placeholder((4,), "int32", "n")
     y = te.exp(x)
     for call, message in (
@@ -74,3 +85,102 @@ def test_whplacehas_no_gradient_is_refused() -> None:
     ):
         with pytest.raises(TensorExprError, match=message):
             call()
+
+
+POSITIVE = np.array([0.3, 0.8, 0.5, 0.05])
+ANY = np.array([-1.3, 0.45, 2.7, -0.2])
+FUNCTIONS = (
+    [
+        (n, POSITIVE)
+        for n in [
+            "acos",
+            "asin",
+            "atanh",
+            "exp10",
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "rsqrt",
+            "sqrt",
+        ]
+    ]
+    + [
+        (n, ANY)
+        for n in [
+            "abs",
+            "asinh",
+            "atan",
+            "ceil",
+            "cos",
+            "cosh",
+            "erf",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+        ]
+    ]
+    + [(n, ANY) for n in ["round", "sigmoid", "sin", "sinh", "tan", "tanh", "trunc"]]
+    + [("acosh", POSITIVE + 1)]
+)
+
+
+@pytest.mark.parametrize(("name", "at_points"), FUNCTIONS)
+def test_functions_as_differences(name: str, at_points: Floats) -> None:
+    x = te.placeholder((4,), "float64", "x")
+    y = te.compute((4,), lambda i: getattr(te, name)(x[i]), name="y")
+    (grad,) = te.gradient(y, [x], te.compute((4,), lambda i: te.const(1.0, "float64"), name="h"))
+    (found,) = interpreted([grad], [x], [at_points])
+    (low,), (high,) = (interpreted([y], [x], [at_points + s]) for s in (-1e-6, 1e-6))
+    np.testing.assert_allclose(found, (high - low) / 2e-6, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "name", ["atan2", "copysign", "div", "floormod", "fmod", "hypot", "max", "min", "power"]
+)
+def test_functions_of_two_as_differences(name: str) -> None:
+    x, z = (te.placeholder((4,), "float64", n) for n in "xz")
+    y = te.compute((4,), lambda i: getattr(te, name)(x[i], z[i]), name="y")
+    head = te.compute((4,), lambda i: te.const(1.0, "float64"), name="h")
+    given = [POSITIVE, ANY]
+    found = interpreted(te.gradient(y, [x, z], head), [x, z], given)
+    for n, of in enumerate(found):
+        ends = []
+        for step in (-1e-6, 1e-6):
+            moved = [a + step * (n == m) for m, a in enumerate(given)]
+            ends.append(interpreted([y], [x, z], moved)[0])
+        np.testing.assert_allclose(of, (ends[1] - ends[0]) / 2e-6, rtol=1e-7, atol=1e-8)
+
+
+def test_powers_of_zero_are_as_limits_have_it() -> None:
+    """As PyTorch: 0, where a factor of the rule is infinite and the other 0."""
+    x, z = (te.placeholder((4,), "float64", n) for n in "xz")
+    head = te.compute((4,), lambda i: te.const(1.0, "float64"), name="h")
+    y = te.compute((4,), lambda i: te.power(x[i], z[i]), name="y")
+    given = [np.zeros(4), np.array([0.0, 1.0, 2.0, 0.5])]
+    found = interpreted(te.gradient(y, [x, z], head), [x, z], given)
+    np.testing.assert_array_equal(found, [[0, 1, 0, np.inf], [0, 0, 0, 0]])
+    y = te.compute((4,), lambda i: te.hypot(x[i], z[i] * 0.0), name="y")
+    found = interpreted(te.gradient(y, [x, z], head), [x, z], given)
+    np.testing.assert_array_equal(found, np.zeros((2, 4)))
+
+
+def test_ties_of_float16_are_counted_whole() -> None:
+    """float16 counts to 2048 only."""
+    x, k = te.placeholder((5000,), "float16", "x"), te.reduce_axis((0, 5000), "k")
+    (grad,) = te.gradient(te.compute((), lambda: te.max(x[k], axis=k), name="y"), [x])
+    (found,) = interpreted([grad], [x], [np.ones(5000, np.float16)])
+    np.testing.assert_allclose(found, 1 / 5000, rtol=1e-3)
+
+
+def test_gradients_of_bfloat16_are_summed_in_float32() -> None:
+    x, w = te.placeholder((300,), "bfloat16", "x"), te.placeholder((1,), "bfloat16", "w")
+    y = te.compute((300,), lambda i: x[i].astype("float32") * w[0].astype("float32"), name="y")
+    head = te.compute((300,), lambda i: te.const(1.0, "float32"), name="h")
+    (grad,) = te.gradient(y, [w], head)
+    assert grad.dtype == "bfloat16"
+    wide = te.compute((1,), lambda i: grad[i].astype("float32"), name="wide")
+    ones = dtypes.from_float32(np.ones(300))
+    (found,) = interpreted([wide], [x, w], [ones, ones[:1].copy()])
+    np.testing.assert_allclose(found, 300, rtol=1 / 128)
