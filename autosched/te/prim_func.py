@@ -226,7 +226,7 @@ def _place_states(
 ) -> None:
     """Give the states of `scan`, their updates and where possible their inits the buffers of its
     results."""
-    results = {t.value_index: t for t in tensors if t.op is scan}
+    results = {t.value_index: t for t in reversed(tensors) if t.op is scan}
     for n, (init, update, state) in enumerate(zip(scan.init, scan.update, scan.state, strict=True)):
         result = results.get(n)
         if result is None:  # a result that nobody asked for
@@ -235,6 +235,8 @@ def _place_states(
             name = names.tensor(result)
             buffer = buffers.setdefault(id(result), Buffer(name, state.shape, state.dtype))
         buffers[id(state)] = buffers[id(update)] = buffer
+        for t in (t for t in tensors if t.op is scan and t.value_index == n):
+            buffers.setdefault(id(t), buffer)  # a gradient has objects of its own
         if scans.writes_state(init):
             buffers[id(init)] = buffer
 

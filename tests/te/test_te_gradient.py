@@ -184,3 +184,22 @@ def test_gradients_of_bfloat16_are_summed_in_float32() -> None:
     ones = dtypes.from_float32(np.ones(300))
     (found,) = interpreted([wide], [x, w], [ones, ones[:1].copy()])
     np.testing.assert_allclose(found, 300, rtol=1 / 128)
+
+
+def test_a_scan_that_others_read_too() -> None:
+    """Its gradient reads it, and so does what follows it."""
+    x, state = (te.placeholder((4, 2), "float64", n) for n in ("x", "state"))
+    begin = te.compute((1, 2), lambda _, i: x[0, i] * 2.0, name="begin")
+    step = te.compute((4, 2), lambda t, i: te.tanh(state[t - 1, i]) * x[t, i], name="step")
+    made = te.scan(begin, step, state)
+    i, j = te.reduce_axis((0, 4), "i"), te.reduce_axis((0, 2), "j")
+    y = te.compute((), lambda: te.sum(made[i, j] * made[i, j], axis=[i, j]), name="y")
+    given = np.random.default_rng(0).standard_normal((4, 2))
+    (found,) = interpreted(te.gradient(y, [x]), [x], [given])
+    for place in np.ndindex(4, 2):
+        ends = []
+        for s in (-1e-6, 1e-6):
+            moved = given.copy()
+            moved[place] += s
+            ends.append(interpreted([y], [x], [moved])[0])
+        np.testing.assert_allclose(found[place], (ends[1] - ends[0]) / 2e-6, rtol=1e-6, atol=1e-8)
