@@ -19,7 +19,7 @@ from autosched.tir.nodes import Buffer
 from autosched.tuning.best import schedule_of
 from autosched.tuning.models import XGBModel
 from autosched.tuning.options import TuningOptions as Options
-from autosched.tuning.policies import SearchPolicies
+from autosched.tuning.policies import MODELS, SearchPolicies
 from autosched.tuning.policy import EmptyPolicy, PreloadMeasuredStates
 from autosched.tuning.policy import SketchPolicy as Policy
 from autosched.tuning.run.scheduler import Objective, SchedulerResult, Strategy
@@ -133,20 +133,21 @@ class TaskScheduler(Scheduler):
             least = integer("per_task_early_stopping", per_task_early_stopping, 1, TuningError)
             self.patience = least
         begin = self.load_log_file or self.load_model_file or search_policy_params
-        if begin and (search_policy is None or search_policy in ("default", "sketch.xgb")):
-            search_policy = self._policy(search_policy_params or {}, tune_option)
+        name = "default" if search_policy is None else search_policy
+        if begin and isinstance(name, str) and name in MODELS:
+            search_policy = self._policy(name, search_policy_params or {}, tune_option)
         return super().tune(tune_option, search_policy)
 
     def _policy(
-        self, params: dict[str, Any], options: Options | None
+        self, name: str, params: dict[str, Any], options: Options | None
     ) -> Callable[[SearchTask], Policy]:
         seed = 0 if options is None else options.seed
 
         def made(task: SearchTask) -> Policy:
             log = self.load_log_file
             known = () if log is None else (PreloadMeasuredStates(log),)
-            model = None
-            if self.load_model_file is not None:
+            model = MODELS[name](seed)
+            if self.load_model_file is not None and name != "sketch.random":
                 model = XGBModel(seed=seed).load(self.load_model_file)
             return SketchPolicy(task, model, params, seed, init_search_callbacks=known)
 

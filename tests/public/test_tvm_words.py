@@ -8,6 +8,7 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -278,8 +279,13 @@ def test_a_scheduler_in_the_predecessors_order(tmp_path: Path) -> None:
     params = {"eps_greedy": 0.1, "evolutionary_search_num_iters": 1, "max_vectorize_size": 16}
     found = scheduler.tune(options(), search_policy_params=params, per_task_early_stopping=64)
     assert found.results
-    policy = scheduler._policy(params, None)(tasks[0])
+    policy = scheduler._policy("default", params, None)(tasks[0])
     assert (policy.params.eps_greedy, policy.params.generations) == (0.1, 1)
+    assert policy.init_search_callbacks[0].records == log  # type: ignore[union-attr]
+    with patch.object(at.TaskScheduler, "tune") as tune:
+        scheduler.tune(options(), "sketch.random", params)
+    policy = tune.call_args.args[1](tasks[0])
+    assert isinstance(policy.cost_model, at.RandomModel)
     assert policy.init_search_callbacks[0].records == log  # type: ignore[union-attr]
     with pytest.raises(TuningError, match="params has 'wrong'; expected some of eps_greedy"):
         words.SketchPolicy(tasks[0], params={"wrong": 1})
