@@ -102,11 +102,13 @@ def pool_from(
     builder: LocalBuilder | None = None,
     runner: LocalRunner | None = None,
     seed: int = 0,
+    aligned: bool = False,
 ) -> Pool:
     """The pool at an address, for programs of `target`. Whoever asks closes it.
 
-    `builder`, `runner`: options of the local pool. `seed`: of its input data where a job names
-    none. Raises TuningError if there can be none, RecordError if a replay's records cannot be read.
+    `builder`, `runner`: options of the local pool, whose runner is `aligned` if this says so.
+    `seed`: of its input data where a job names none. Raises TuningError if there can be none,
+    RecordError if a replay's records cannot be read.
     """
     parsed = PoolAddress.parse(address)
     if parsed.is_local:
@@ -114,6 +116,7 @@ def pool_from(
         from measure.local.pool import LocalPool, LocalRunner
 
         runner = runner or LocalRunner()
+        runner = replace(runner, aligned=aligned or runner.aligned)
         if "device" in parsed.options:
             runner = replace(runner, device=_device(parsed))
         return LocalPool(target, builder or LocalBuilder(), runner, seed)
@@ -127,13 +130,14 @@ def pool_from(
 
 
 @contextmanager
-def pool_of(options: TuningOptions, target: Target) -> Iterator[Pool]:
-    """The pool that the options name; if by address, or not at all, it is closed at the end."""
+def pool_of(options: TuningOptions, target: Target, aligned: bool = False) -> Iterator[Pool]:
+    """The pool that the options name; if by address, or not at all, it is closed at the end.
+    `aligned`: see `pool_from`."""
     if options.pool is not None and not isinstance(options.pool, str):
         yield options.pool
         return
     address = options.pool or LOCAL
-    pool = pool_from(address, target, options.builder, options.runner, options.seed)
+    pool = pool_from(address, target, options.builder, options.runner, options.seed, aligned)
     try:
         yield pool
     finally:

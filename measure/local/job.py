@@ -80,6 +80,7 @@ def prepare(job: Job, slot: Slot, reference: BuildReply, baseline: BuildReply) -
         tolerance=tolerance_of(job.func),
         threads=slot.host_threads,
         where=slot.where,
+        aligned=slot.options.aligned,
     )
     rooms = [("this machine", machine_memory())]
     if slot.where is not None:

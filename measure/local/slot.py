@@ -66,8 +66,10 @@ class LocalRunner:
     names the device for the host-wide lock, whose folder is `lock_folder` (None: the user's); a
     GPU is "cuda/0" there where nothing else is said.
     `device`: number of the GPU (None: the first; of OpenCL the first that is no CPU, if there is
-    one), of those that CUDA_VISIBLE_DEVICES names or that OpenCL lists. The rest is the timing
-    protocol: see `measure.timing.plan.TimingPlan`. Raises MeasureError on values that mean nothing.
+    one), of those that CUDA_VISIBLE_DEVICES names or that OpenCL lists. `aligned`: arguments start
+    at cache lines, as those of a model's kernels do; else 16 bytes past one, as NumPy's large
+    arrays do. The rest is the timing protocol: see `measure.timing.plan.TimingPlan`. Raises
+    MeasureError on values that mean nothing.
     """
 
     timeout: float = 10.0
@@ -84,6 +86,7 @@ class LocalRunner:
     slot: str = CPU
     lock_folder: Path | None = None
     device: int | None = None
+    aligned: bool = False
 
     def __post_init__(self) -> None:
         settle(self, MeasureError, number=0, repeat=1, threads=1, memory_bytes=1, device=0)

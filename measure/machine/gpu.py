@@ -93,9 +93,9 @@ class GPUMachine:
         self._buffers: Callable[[], DeviceBuffers | None] = lambda: None
 
     def buffers(
-        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
+        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance, shift: int = 0
     ) -> DeviceBuffers:
-        """See `Machine.buffers`."""
+        """See `Machine.buffers`; where arrays start is the device's to say."""
         if self._comparison is None:
             self._comparison = Comparison(self.queue)
         made = DeviceBuffers(self.queue, params, values, tolerance, self._comparison)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,9 @@ class DeviceBuffers(Buffers):
         tolerance: Tolerance,
         comparison: Comparison | None = None,
     ) -> None:
-        super().__init__(params, values, tolerance, partial(DeviceGuarded, queue))
+        super().__init__(
+            params, values, tolerance, 0, lambda name, size, _: DeviceGuarded(queue, name, size)
+        )
         self._queue, self._comparison = queue, comparison
         self._host: dict[int, Array] = {}
         self._wanted: dict[int, Memory] = {}

@@ -46,9 +46,10 @@ class Machine(Protocol):
         ...
 
     def buffers(
-        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance
+        self, params: Sequence[Param], values: Sequence[Array], tolerance: Tolerance, shift: int
     ) -> Buffers:
-        """A job's arguments. Raises MemoryError."""
+        """A job's arguments; those of a processor start `shift` bytes past a multiple of 64. Raises
+        MemoryError."""
         ...
 
     def kernel(self, artifact: Any, memory: Sequence[Any], threads: int) -> Runnable:

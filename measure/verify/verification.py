@@ -41,13 +41,14 @@ class Checked(Protocol):
 
 
 class Guarded:
-    """Memory of `nbytes` bytes, aligned to 64, between two guard zones, and those between guard
-    pages. Raises MemoryError."""
+    """Memory of `nbytes` bytes, `shift` bytes past a multiple of 64, between two guard zones, and
+    those between guard pages. Raises MemoryError."""
 
-    def __init__(self, name: str, nbytes: int) -> None:
+    def __init__(self, name: str, nbytes: int, shift: int = 0) -> None:
         self.name = name
         self.nbytes = nbytes
-        raw, end = fenced(nbytes + 2 * GUARD_BYTES), GUARD_BYTES + nbytes
+        raw = fenced(shift + nbytes + 2 * GUARD_BYTES)[shift:]
+        end = GUARD_BYTES + nbytes
         self.bytes = raw[GUARD_BYTES:end]
         self._zones = raw[:GUARD_BYTES], raw[end : end + GUARD_BYTES]
         self._canary = canary(name, GUARD_BYTES)
@@ -227,11 +228,13 @@ class Buffers:
         params: Sequence[Param],
         values: Sequence[Array],
         tolerance: Tolerance,
-        guarded: Callable[[str, int], Any] = Guarded,
+        shift: int = 0,
+        guarded: Callable[[str, int, int], Any] = Guarded,
     ) -> None:
         self.params = tuple(params)
         self.values = tuple(values)
-        self.memory = [guarded(p.name, param_bytes(p)) for p in params]
+        self._shift = shift
+        self.memory = [guarded(p.name, param_bytes(p), shift) for p in params]
         self.expected = {
             n: Expected(p, values[n], tolerance) for n, p in enumerate(params) if p.written
         }
@@ -243,7 +246,7 @@ class Buffers:
         no room for more. What is there at first is what `values` holds."""
         if place not in self._places:
             try:
-                elsewhere = [Guarded(m.name, m.nbytes) for m in self.memory]
+                elsewhere = [Guarded(m.name, m.nbytes, self._shift) for m in self.memory]
             except MemoryError:
                 return self.memory
             for guarded, param, value in zip(elsewhere, self.params, self.values, strict=True):

@@ -169,9 +169,11 @@ def test_expected_bool_that_is_neither() -> None:
     assert text.startswith("o[0] is 2, expected True")
 
 
-def test_guarded_memory_sees_neighbours_written() -> None:
-    memory = Guarded("a", 100)
-    assert memory.address % 64 == 0
+@pytest.mark.parametrize("shift", [0, 16])
+def test_guarded_memory_sees_neighbours_written(shift: int) -> None:
+    memory = Guarded("a", 100, shift)
+    assert memory.address == memory.bytes.ctypes.data
+    assert memory.address % 64 == shift
     assert memory.broken() == ""
     for place in (-1, -GUARD_BYTES, 100, 99 + GUARD_BYTES):
         ctypes.c_uint8.from_address(memory.address + place).value ^= 1
@@ -206,9 +208,10 @@ def test_buffers_are_restored_after_a_fault() -> None:
 def test_buffers_lie_in_more_than_one_place() -> None:
     params = (Param("a", (8,), "float32", False), Param("o", (8,), "float32", True))
     values = [np.arange(8, dtype="float32"), np.arange(8, dtype="float32") * 2]
-    buffers = Buffers(params, values, EXACT)
+    buffers = Buffers(params, values, EXACT, 16)
     assert buffers.at(0) is buffers.memory
     there = buffers.at(3)
+    assert {m.address % 64 for m in (*buffers.memory, *there)} == {16}
     assert there is buffers.at(3)
     addresses = {m.address for place in range(4) for m in buffers.at(place)}
     assert len(addresses) == 4 * len(params)
@@ -223,7 +226,7 @@ def test_buffers_lie_where_they_were_without_room_for_more(
     values = [np.arange(8, dtype="float32")]
     buffers = Buffers((Param("a", (8,), "float32", False),), values, EXACT)
 
-    def full(name: str, nbytes: int) -> Guarded:
+    def full(name: str, nbytes: int, shift: int) -> Guarded:
         raise MemoryError
 
     with monkeypatch.context() as patch:

@@ -13,7 +13,7 @@ from tuning_doubles import FakePool, Recorder, proposals
 import autosched as at
 from autosched.errors import AutoschedError, TuningError
 from autosched.target import Target
-from autosched.tuning.pools import PoolAddress, pool_from
+from autosched.tuning.pools import PoolAddress, pool_from, pool_of
 from autosched.tuning.run.session import AHEAD
 from measure.local.pool import LocalPool
 from measure.pool import Pool
@@ -93,7 +93,16 @@ def test_the_local_pool_by_address() -> None:
     pool = pool_from("local", Target("llvm"), builder, seed=3)
     assert isinstance(pool, LocalPool)
     assert (pool.builder, pool.seed) == (builder, 3)
+    assert not pool.runner.aligned
     pool.close()
+
+
+@pytest.mark.parametrize(("asked", "given"), [(True, False), (False, True), (True, True)])
+def test_the_local_pool_of_a_model_has_aligned_arguments(asked: bool, given: bool) -> None:
+    options = at.TuningOptions(runner=at.LocalRunner(aligned=given, repeat=7))
+    with pool_of(options, Target("llvm"), asked) as pool:
+        assert isinstance(pool, LocalPool)
+        assert (pool.runner.aligned, pool.runner.repeat) == (True, 7)
 
 
 class _Together(FakePool):

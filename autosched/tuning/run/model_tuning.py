@@ -71,7 +71,7 @@ def tune(
     artifacts: Artifacts = {}
     untuned = compile_ready(ready, where, progress=progress, artifacts=artifacts)
     groups = kernel_groups(ready, where)
-    with pool_of(options, where) as pool:
+    with pool_of(options, where, aligned=True) as pool:
         given = _inputs(untuned, inputs) if isinstance(pool, LocalPool) else None
         seconds: dict[str, float] = {}
         if given is not None:
