@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import helper
+import pytest
+from onnx import TensorProto, helper
 from test_dynamic import RNG, evaluated, model
 
 from autosched import graph
@@ -46,3 +47,53 @@ def test_strided_layers_of_images_of_any_size() -> None:
     assert [b for b in dynamic.builds if b.startswith("lengths")] == [
         "lengths 33 to 64 and 33 to 64 of x=1,2,64,64"
     ]
+
+
+NODE = helper.make_node
+HALF = [NODE("MaxPool", ["x"], ["c"], kernel_shape=[3], strides=[2], pads=[1, 1])]
+CROPPED = [NODE("Shape", ["x"], ["s"]), NODE("Gather", ["s", "two"], ["l"]),
+           NODE("Slice", ["u", "zero", "l", "last"], ["y"])]  # fmt: skip
+CONSTANTS = {"zero": [0], "two": [2], "three": [3], "last": [-1], "row": [1, -1]}
+CONSTANTS |= {"rows": [0, 0, -1]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "refused"),
+    [
+        ([*HALF, NODE("Reshape", ["c", "row"], ["u"]), *CROPPED], True),
+        ([*HALF, NODE("Softmax", ["c"], ["p"]), NODE("Unsqueeze", ["p", "three"], ["e"]),
+          NODE("Concat", ["e", "e"], ["d"], axis=3), NODE("Reshape", ["d", "rows"], ["u"]),
+          *CROPPED, NODE("ReduceSum", ["y", "last"], ["z"])], False),
+    ],
+    ids=["channels after each other", "each element twice"],
+)  # fmt: skip
+def test_what_windows_were_made_into_is_cut_to_the_length(
+    nodes: list[onnx.NodeProto], refused: bool
+) -> None:
+    """Windows are as many as half the length, rounded up: at the capacity nothing is cut."""
+    constants = {n: np.asarray(k) for n, k in CONSTANTS.items()}
+    data = model(nodes, {"x": [1, 2, "n"]}, [nodes[-1].output[0]], constants)
+    dynamic, _ = evaluated(data)
+    for n in (33, 34, 36, *range(37, 65, 3)):
+        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-5, atol=1e-6)
+    assert bool(dynamic.refused) == refused
+
+
+@pytest.mark.parametrize("op", ["ReduceMean", "GlobalAveragePool"])
+def test_means_of_more_float16_than_float16_counts(op: str) -> None:
+    kind = TensorProto.FLOAT16
+    x, y = helper.make_tensor_value_info("x", kind, [1, 1, "n"]), helper.make_tensor_value_info(
+        "y", kind, None
+    )  # fmt: skip
+    attrs = {"axes": [2]} if op == "ReduceMean" else {}
+    made = helper.make_graph([NODE(op, ["x"], ["y"], **attrs)], "g", [x], [y])
+    dynamic, _ = evaluated(
+        helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    )
+    for n in (70000, 80000, 98303, 66000):
+        values = RNG.uniform(0.5, 1, (1, 1, n)).astype(np.float16)
+        want = values.astype(np.float64).mean()
+        np.testing.assert_allclose(dynamic(values)[0].ravel(), [want], rtol=2e-3)
+    assert len(dynamic.builds) == 3

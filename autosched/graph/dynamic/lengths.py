@@ -50,6 +50,11 @@ class Flat:
         """How many elements count at these lengths."""
         return math.prod(n if end is None else end.at(lengths) for n, end in self.parts)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the elements that count lie before all others."""
+        return all(end is None for _, end in self.parts[1:])
+
 
 Axis = End | Flat | None
 """Which elements of an axis count: all where it is None."""

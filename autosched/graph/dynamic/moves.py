@@ -169,7 +169,10 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
         start, count, size = starts[0], counts[0], data.shape[axis]
         if _in_steps(data.ends[axis]) and len({_written(c, axis, rank) for c in step.calls}) > 1:
             raise Unsupported("Slice of windows by numbers that depend on the length")
-        if set(starts) == {0} and (count, by) == (size, 1):
+        own = data.ends[axis]
+        first = not isinstance(own, Flat) or own.is_first or ends[axis] == own
+        if first and set(starts) == {0} and (count, by) == (size, 1):
+            zero -= set() if ends[axis] == own else {axis}
             continue
         needs_first(step, data, [axis])
         if any(b != by for b in others):
@@ -182,10 +185,10 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             stops = (stop if stop >= 0 else -size - 1,)
             value = op("Slice", value, starts=(start,), ends=stops, axes=(axis,), steps=(by,))
             continue
-        first = pad.grid.affine(starts)
-        if first is None:
+        moved = pad.grid.affine(starts)
+        if moved is None:
             raise Unsupported("Slice whose start depends on the length otherwise")
-        places = op("Add", pad.affine(first), const(by * np.arange(count)))
+        places = op("Add", pad.affine(moved), const(by * np.arange(count)))
         if ends[axis] is not None:
             places = op("Min", places, const(np.asarray(size - 1)))
         value = op("Gather", value, places, axis=axis)

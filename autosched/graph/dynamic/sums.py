@@ -120,11 +120,12 @@ def mean(pad: Masks, step: Step, data: Padded, axes: Sequence[int]) -> Padded:
     if not dtypes.is_float(dtype):
         raise Unsupported(f"{step.name} of {dtype} along padding")
     made = emit(step, [pad.zeroed(data, axes)])[0]
+    wide = "float64" if dtype == "float64" else "float32"  # float16 ends at 65504
     for axis in axes:
         end = data.ends[axis]
         assert end is not None
-        share = op("Div", number(data.shape[axis], dtype), op("Cast", pad.end(end), to=dtype))
-        made = op("Mul", made, share)
+        share = op("Div", number(data.shape[axis], wide), op("Cast", pad.end(end), to=wide))
+        made = op("Mul", made, share if wide == dtype else op("Cast", share, to=dtype))
     return Padded(made, step.ends[0])
 
 
