@@ -92,6 +92,13 @@ SIZES = helper.make_node("Shape", ["x"], ["s"])
 TO_FLOAT = helper.make_node("Cast", ["m"], ["f"], to=TensorProto.FLOAT)
 NODE = helper.make_node
 FLAT = NODE("Reshape", ["x", "all"], ["f"])
+BRANCHES = NODE("If", ["c"], ["y"], **{
+    f"{side}_branch": helper.make_graph(
+        [NODE(op, ["x"], [op])], side, [],
+        [helper.make_tensor_value_info(op, TensorProto.FLOAT, None)],
+    )
+    for side, op in (("then", "Neg"), ("else", "Exp"))
+})  # fmt: skip
 MANY = {
     "largest integer": ([NODE("ReduceMax", ["x"], ["y"], axes=[1])], "int64"),
     "least integer": ([NODE("ReduceMin", ["x"], ["y"], axes=[1])], "int32"),
@@ -161,6 +168,15 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
          "float32", "Sub of a number of windows"),
         ([SIZES, NODE("Gather", ["s", "ones"], ["n"]), NODE("Div", ["n", "seven"], ["m"]),
           NODE("Slice", ["x", "zeros", "m", "ones"], ["y"])], "float32", "has the sizes"),
+        ([NODE("Unsqueeze", ["x", "zeros"], ["u"]),
+          NODE("MaxPool", ["u"], ["w"], kernel_shape=[1], strides=[5]), NODE("Shape", ["w"], ["t"]),
+          NODE("Gather", ["t", "last"], ["n"]), NODE("Mul", ["n", "five"], ["m"]), SIZES,
+          NODE("Gather", ["s", "one"], ["k"]), NODE("Equal", ["m", "k"], ["c"]), BRANCHES],
+         "float32", "Equal of a number of windows"),
+        ([SIZES, NODE("Gather", ["s", "one"], ["k"]), NODE("Greater", ["k", "forty"], ["a"]),
+          NODE("Mul", ["five", "seven"], ["m"]), NODE("Add", ["m", "seven"], ["e"]),
+          NODE("Less", ["k", "e"], ["b"]), NODE("And", ["a", "b"], ["c"]), BRANCHES],
+         "float32", "And of comparisons"),
         ([NODE("ReduceMean", ["x"], ["y"], axes=[1])], "int32", "ReduceMean of int32"),
         ([FLAT, NODE("CumSum", ["f", "zero"], ["y"])], "float32", "CumSum along"),
         ([FLAT, NODE("Slice", ["f", "ones", "fives"], ["y"])], "float32", "Slice along"),
@@ -173,7 +189,8 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
           NODE("GatherElements", ["u", "places"], ["y"], axis=0)], "float32", "different lengths"),
         ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
     ],
-    ids=["remainder", "one length", "difference of quotients", "a part", "mean of integers",
+    ids=["remainder", "one length", "difference of quotients", "a part", "branch by windows",
+         "branch between lengths", "mean of integers",
          "running sum", "beginning", "place", "longer", "rows and columns in turn", "halves",
          "first of two", "last of equal ones"],
 )  # fmt: skip

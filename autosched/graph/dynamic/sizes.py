@@ -26,12 +26,15 @@ Sizes = tuple[tuple[Call, Const], ...]
 ROUNDED = frozenset({"Cast", "Ceil", "Floor", "Round", "Trunc"})
 WATCHED = frozenset({"Div", "Equal", "Mod", *ROUNDED})
 OF_SHAPES = frozenset({"Shape", "Size"})
+JOINED = frozenset({"And", "Or", "Xor"})
+"""Of two comparisons, each of which holds on one side of a size."""
 PICKED = frozenset({
     "Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"
 })  # fmt: skip
 """Operators whose results are elements of what is followed, or constants."""
 OTHER = 0
-"""How much a value grows by that is not followed: no integer may be computed from it."""
+"""How much a value grows by that is not followed: no integer may be computed from it, nor what a
+branch may be taken by."""
 
 
 def watched(origins: Origins) -> Sizes:
@@ -72,7 +75,8 @@ def check_sizes(grid: Grid, readings: Sequence[Sizes]) -> frozenset[int]:
     for calls in zip(*readings, strict=True):
         call, made = calls[0]
         step = _step(grid, calls, [steps.get(id(a)) for a in call.args])
-        if step == OTHER and made.value.dtype.kind in "iu":
+        kind = made.value.dtype.kind
+        if step == OTHER and (kind in "iu" or (kind == "b" and made.value.size == 1)):
             raise Unsupported(f"{call.callee} of a number of windows")
         if step is not None:
             steps[id(made)] = step
@@ -94,6 +98,8 @@ def _step(grid: Grid, calls: Calls, steps: Sequence[int | None]) -> int | None:
         return None if known else 1 if name == "Shape" else OTHER
     args = [[a.value for a in _constants(call)] for call, _ in calls]
     if all(s is None for s in steps):
+        if name in JOINED and made[0].size == 1 and not _grow(args):
+            raise Unsupported(f"{name} of comparisons of a size")
         if not _is_watched(*calls[0]) or _grow(args) or _known(grid, name, args, made):
             return None
         if name == "Div" and _is_quotient(grid, args):
