@@ -101,7 +101,7 @@ ROUNDINGS = [
     ("int8", 0, -128, 127), ("int8", -128, -128, 127), ("int8", -3, -127, 127),
     ("int8", 5, -90, -4), ("uint16", 40001, 0, 65535), ("int16", -77, -32768, 32767),
     ("int16", 0, 0, 0), ("uint8", 300, 0, 255), ("uint8", 1 << 24, 0, 255), ("uint8", 0.5, 0, 255),
-    ("int8", 0, -3.5, 90),
+    ("int8", 0, -3.5, 90), ("uint8", np.inf, 0, 255), ("int8", -np.inf, -128, 127),
 ]  # fmt: skip
 """A type, a zero point, and bounds; some zero points are too large, or no whole numbers."""
 
@@ -135,7 +135,7 @@ def test_roundings(form: str, target: str) -> None:
         with np.errstate(invalid="ignore"):
             moved = np.rint(x) + np.float32(zero)
             bounded = np.minimum(np.maximum(moved, np.float32(low)), np.float32(high))
-        want = np.where(np.isnan(x), 0, bounded).astype("i8").astype(kind)
+        want = np.where(np.isnan(moved), 0, bounded).astype("i8").astype(kind)
         for out in (one, many, *(n + 9 for n in wides)):
             np.testing.assert_array_equal(out, want, err_msg=str((kind, zero, low, high)))
 

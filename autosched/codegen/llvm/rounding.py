@@ -72,7 +72,7 @@ def rounded(e: Call, target: Target) -> Rounded | None:
         return None
     x, zero = _shifted(inner)
     ends = zero, bounds["max"], bounds["min"]
-    if not (isinstance(x, Call) and x.op == "round") or any(n != int(n) for n in ends):
+    if not (isinstance(x, Call) and x.op == "round") or not all(n.is_integer() for n in ends):
         return None
     whole, low, high = map(int, ends)
     return Rounded(x.args[0], whole, low, high, e.dtype) if abs(whole) <= MOST else None
