@@ -81,6 +81,26 @@ def test_what_windows_were_made_into_is_cut_to_the_length(
     assert bool(dynamic.refused) == refused
 
 
+def test_sizes_that_are_those_of_another_axis_by_chance() -> None:
+    """8 channels cut to a seventh of the length, and an eighth of it, are 8, 8 and 5 at 64, 63 and
+    33."""
+    nodes = [
+        NODE("MaxPool", ["x"], ["c"], kernel_shape=[1], strides=[8]),
+        NODE("MaxPool", ["x"], ["h"], kernel_shape=[1], strides=[7]),
+        NODE("Shape", ["h"], ["s"]), NODE("Gather", ["s", "two"], ["l"]),
+        NODE("Slice", ["c", "zero", "l", "one"], ["y"]),
+    ]  # fmt: skip
+    constants = {n: np.asarray([k]) for k, n in enumerate(("zero", "one", "two"))}
+    data = model(nodes, {"x": [1, 8, "n"]}, ["y"], constants)
+    dynamic, _ = evaluated(data)
+    for n in (34, 60, 64, 50):
+        (y,) = dynamic(np.zeros((1, 8, n), np.float32))
+        assert y.shape == (1, min(8, -(-n // 7)), -(-n // 8))
+    assert list(dynamic.refused.values()) == [
+        "Slice of windows by numbers that depend on the length"
+    ]
+
+
 @pytest.mark.parametrize("op", ["ReduceMean", "GlobalAveragePool"])
 def test_means_of_more_float16_than_float16_counts(op: str) -> None:
     kind = TensorProto.FLOAT16
