@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.graph.dynamic.moves import MOVES
+from autosched.graph.dynamic.norms import NORMS
 from autosched.graph.dynamic.reshape import RESHAPES
 from autosched.graph.dynamic.sums import SUMS
 from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, fixed, needs_fixed
@@ -16,8 +17,7 @@ KEEP_ZERO = frozenset({"Abs", "Cast", "Identity", "Neg", "Relu", "Sign", "Sqrt",
 """Functions of one number that are 0 at 0."""
 
 BATCHED = frozenset({
-    "ConvTranspose", "DepthToSpace", "GroupNormalization", "InstanceNormalization", "LRN",
-    "Resize", "SpaceToDepth",
+    "ConvTranspose", "DepthToSpace", "LRN", "Resize", "SpaceToDepth",
 })  # fmt: skip
 """Operators that take the elements along their first axis one by one."""
 
@@ -66,17 +66,6 @@ def _batched(pad: Masks, step: Step) -> Sequence[Padded]:
     return [Padded(emit(step, step.args)[0], step.ends[0])]
 
 
-def _layer_norm(pad: Masks, step: Step) -> Sequence[Padded]:
-    data = step.args[0]
-    assert data is not None
-    if any(a is not None and a.axes for a in step.args[1:]):
-        raise Unsupported(f"{step.name}: a scale that depends on the length")
-    rank = len(data.ends)
-    needs_fixed(step, data, range(step.attr("axis", -1) % rank, rank))
-    made = emit(step, step.args, outputs=len(step.ends))
-    return [Padded(v, ends) for v, ends in zip(made, step.ends, strict=True)]
-
-
 def _along(pad: Masks, step: Step) -> Sequence[Padded]:
     """An operator along one axis, which takes what stands at the others one by one."""
     data = step.args[0]
@@ -95,11 +84,10 @@ def _one_hot(pad: Masks, step: Step) -> Sequence[Padded]:
 
 RULES: dict[str, Rule] = {
     **MOVES,
+    **NORMS,
     **RESHAPES,
     **SUMS,
     **WINDOWS,
-    "LayerNormalization": _layer_norm,
     "OneHot": _one_hot,
-    "RMSNormalization": _layer_norm,
     **dict.fromkeys(("Hardmax", "LpNormalization", "TopK"), _along),
 }

@@ -9,7 +9,18 @@ import numpy as np
 
 from autosched.graph.builder import Value
 from autosched.graph.dynamic.lengths import Axis
-from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, needs_first, number, op
+from autosched.graph.dynamic.values import (
+    Masks,
+    Padded,
+    Rule,
+    Step,
+    emit,
+    needs_first,
+    number,
+    op,
+    rounded,
+    wide,
+)
 from autosched.graph.errors import Unsupported
 from autosched.tir import dtypes
 
@@ -116,17 +127,17 @@ def filled_for(pad: Masks, step: Step, data: Padded, axes: Sequence[int], filler
 
 def mean(pad: Masks, step: Step, data: Padded, axes: Sequence[int]) -> Padded:
     """The mean of all, times their number over that of those that count."""
-    dtype = data.value.dtype
-    if not dtypes.is_float(dtype):
-        raise Unsupported(f"{step.name} of {dtype} along padding")
-    made = emit(step, [pad.zeroed(data, axes)])[0]
-    wide = "float64" if dtype == "float64" else "float32"  # float16 ends at 65504
+    if not dtypes.is_float(data.value.dtype):
+        raise Unsupported(f"{step.name} of {data.value.dtype} along padding")
+    whole = wide(data)
+    dtype = whole.value.dtype
+    made = emit(step, [pad.zeroed(whole, axes)])[0]
     for axis in axes:
         end = data.ends[axis]
         assert end is not None
-        share = op("Div", number(data.shape[axis], wide), op("Cast", pad.end(end), to=wide))
-        made = op("Mul", made, share if wide == dtype else op("Cast", share, to=dtype))
-    return Padded(made, step.ends[0])
+        share = op("Div", number(data.shape[axis], dtype), op("Cast", pad.end(end), to=dtype))
+        made = op("Mul", made, share)
+    return Padded(rounded(made, data), step.ends[0])
 
 
 def _cumulative(pad: Masks, step: Step) -> Sequence[Padded]:

@@ -97,6 +97,18 @@ def number(x: Any, dtype: str) -> Value | Const:
     return const(np.asarray(x, dtype))
 
 
+def wide(p: Padded) -> Padded:
+    """What sums are taken of: float32 of 16 bits, of which many elements overflow."""
+    if p.value.dtype not in ("float16", "bfloat16"):
+        return p
+    return Padded(op("Cast", p.value, to="float32"), p.ends, p.zero)
+
+
+def rounded(value: Value, p: Padded) -> Value:
+    """A value in the dtype of another."""
+    return value if value.dtype == p.value.dtype else op("Cast", value, to=p.value.dtype)
+
+
 @dataclass
 class Masks:
     """Values that follow from the lengths, which are inputs of the model."""
