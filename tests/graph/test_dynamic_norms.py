@@ -70,3 +70,12 @@ def test_normalisations(case: str, dtype: type) -> None:
         np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance)
     assert not dynamic.refused
     assert len(built) == 3
+
+
+def test_means_of_more_elements_than_float16_counts() -> None:
+    dynamic, built = evaluated(normed("ReduceMean", [], ["n"], np.float16))
+    for n in (66000, 67000, 70000, 69001):
+        x = RNG.uniform(0, 2, n).astype(np.float16)
+        (found,) = dynamic(x)
+        np.testing.assert_allclose(found, [x.astype(np.float32).mean() + 3], rtol=2e-3)
+    assert len(built) == 3
