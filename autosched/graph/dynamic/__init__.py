@@ -7,7 +7,8 @@ lengths   the lengths at which a model is read, and numbers that follow from the
 sizes     what of the arithmetic of sizes is the same function of the lengths everywhere
 told      which constants the readings tell; others are computed in each call
 rules     how each operator is padded: moves those that move elements, reshape those that give them
-          other axes, sums those that combine them
+          other axes, sums, windows and norms those that combine them, scaled those that make
+          several of one
 """
 
 from __future__ import annotations

@@ -19,16 +19,22 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True)
 class End:
-    """How many elements of an axis count: the sum of lengths, given by their places, and `more`,
-    divided by `by` and rounded down."""
+    """How many elements of an axis count: the sum of lengths, given by their places, `times` a
+    number, and `more`, divided by `by` and rounded down."""
 
     of: tuple[int, ...]
     more: int
     by: int = 1
+    times: int = 1
 
     def at(self, lengths: Lengths) -> int:
         """The number at these lengths."""
-        return (sum(lengths[n] for n in self.of) + self.more) // self.by
+        return (self.times * sum(lengths[n] for n in self.of) + self.more) // self.by
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one more for each element of a length."""
+        return self.by == self.times == 1
 
     def longer(self, count: int) -> End:
         """So many more."""
@@ -36,7 +42,13 @@ class End:
 
     def windows(self, size: int, stride: int) -> End:
         """How many windows of `size` elements the elements that count have, `stride` apart."""
-        return replace(self.longer(stride - size), by=self.by * stride)
+        more, by = self.longer(stride - size).more, self.by * stride
+        same = math.gcd(self.times, by)  # of a quotient rounded down, as of its numerator
+        return replace(self, more=more // same, by=by // same, times=self.times // same)
+
+    def scaled(self, count: int) -> End:
+        """So many for each, where `by` or `count` is 1."""
+        return replace(self, more=self.more * count, times=self.times * count)
 
 
 @dataclass(frozen=True)

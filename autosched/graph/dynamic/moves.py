@@ -43,8 +43,8 @@ def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
 
 
 def _in_steps(end: Axis) -> bool:
-    """Whether an axis does not grow by whole elements."""
-    return isinstance(end, End) and end.by > 1
+    """Whether an axis does not grow by one element for each of a length."""
+    return isinstance(end, End) and not end.single
 
 
 def _filled(pad: Masks, step: Step) -> Sequence[Padded]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autosched.graph.dynamic.moves import MOVES
 from autosched.graph.dynamic.norms import NORMS
 from autosched.graph.dynamic.reshape import RESHAPES
+from autosched.graph.dynamic.scaled import SCALED
 from autosched.graph.dynamic.sums import SUMS
 from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, fixed, needs_fixed
 from autosched.graph.dynamic.windows import WINDOWS
@@ -16,9 +17,7 @@ from autosched.graph.infer import inference
 KEEP_ZERO = frozenset({"Abs", "Cast", "Identity", "Neg", "Relu", "Sign", "Sqrt", "Tanh"})
 """Functions of one number that are 0 at 0."""
 
-BATCHED = frozenset({
-    "ConvTranspose", "DepthToSpace", "LRN", "Resize", "SpaceToDepth",
-})  # fmt: skip
+BATCHED = frozenset({"DepthToSpace", "LRN", "SpaceToDepth"})
 """Operators that take the elements along their first axis one by one."""
 
 
@@ -86,6 +85,7 @@ RULES: dict[str, Rule] = {
     **MOVES,
     **NORMS,
     **RESHAPES,
+    **SCALED,
     **SUMS,
     **WINDOWS,
     "OneHot": _one_hot,

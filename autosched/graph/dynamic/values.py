@@ -54,10 +54,10 @@ class Step:
     @cached_property
     def ends(self) -> tuple[Ends, ...]:
         """Of the results, by their shapes. An axis with elements that count between others, or
-        that does not grow by whole elements, is one of an argument's. Raises Unsupported for an
-        axis that grows otherwise."""
+        that does not grow by one for each of a length, is one of an argument's. Raises Unsupported
+        for an axis that grows otherwise."""
         known = {
-            e for a in self.args if a for e in a.ends if isinstance(e, Flat) or (e and e.by > 1)
+            e for a in self.args if a for e in a.ends if isinstance(e, Flat) or (e and not e.single)
         }
         return tuple(
             tuple(self.grid.end(sizes, known) for sizes in zip(*shapes, strict=True))
@@ -143,6 +143,8 @@ class Masks:
         first, *others = (self.lengths[n] for n in end.of)
         for other in others:
             first = op("Add", first, other)
+        if end.times != 1:
+            first = op("Mul", first, const(np.asarray(end.times, np.int64)))
         total = op("Add", first, const(np.asarray(end.more, np.int64)))
         return total if end.by == 1 else op("Div", total, const(np.asarray(end.by, np.int64)))
 

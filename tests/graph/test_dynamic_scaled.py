@@ -1,0 +1,96 @@
+"""Models with transposed convolutions and resizing, whose sizes are those of each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper
+from test_dynamic import RNG, evaluated, model
+
+from autosched import graph
+
+RESIZED: dict[str, dict[str, Any]] = {
+    "linear": {"mode": "linear"},
+    "nearest": {"mode": "nearest"},
+    "floor": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    "ceil": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil"},
+    "cubic": {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"},
+}
+CONSTANTS = {
+    "three": np.asarray(3, np.float32),
+    "w": RNG.standard_normal((2, 3, 4)).astype(np.float32),
+    "v": RNG.standard_normal((2, 3, 3)).astype(np.float32),
+    "b": RNG.standard_normal(3).astype(np.float32),
+    "scales": np.asarray([1, 1, 3], np.float32),
+    "ones": np.ones(3, np.float32),
+    "roi": np.asarray([0, 0, 0.25, 1, 1, 0.75], np.float32),
+    "half": np.asarray([1, 1, 1.5], np.float32),
+}
+
+
+def layers() -> tuple[list[NodeProto], list[str]]:
+    """A transposed convolution, and what follows from its size."""
+    nodes = [
+        helper.make_node("Add", ["x", "three"], ["a"]),  # no zeros in the padding
+        helper.make_node("ConvTranspose", ["a", "w", "b"], ["c"], strides=[2], pads=[1, 0]),
+        helper.make_node("Conv", ["c", "v"], ["d"], strides=[2], pads=[1, 1]),
+        helper.make_node("Softmax", ["c"], ["s"], axis=2),
+        helper.make_node("GlobalAveragePool", ["c"], ["g"]),
+    ]
+    for name, attrs in RESIZED.items():
+        nodes.append(helper.make_node("Resize", ["c", "", "scales"], [name], **attrs))
+    nodes.append(helper.make_node("Concat", ["linear", "cubic"], ["both"], axis=1))
+    return nodes, ["c", "d", "s", "g", "both", *RESIZED]
+
+
+def test_lengths_that_become_longer() -> None:
+    nodes, outputs = layers()
+    data = model(nodes, {"x": ["n", 2, "n_2"]}, outputs, CONSTANTS)
+    dynamic, built = evaluated(data)
+    for n, batch in ((11, 5), (14, 7), (10, 6), (16, 8), (9, 5)):
+        x = RNG.standard_normal((batch, 2, n)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        for name, a, b in zip(outputs, dynamic(x), exact, strict=True):
+            assert a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)
+    assert not dynamic.refused
+    assert len(built) == 3
+
+
+REFUSED = {
+    "corners": (
+        [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear",
+                          coordinate_transformation_mode="align_corners")],
+        "Resize by 3 along an axis whose size varies",
+    ),
+    "a part": (
+        [helper.make_node("Resize", ["x", "roi", "ones"], ["y"],
+                          coordinate_transformation_mode="tf_crop_and_resize")],
+        "Resize by 1 along an axis whose size varies",
+    ),
+    "one and a half": (
+        [helper.make_node("Resize", ["x", "", "half"], ["y"])],
+        "Resize by 1.5 along an axis whose size varies",
+    ),
+    "to sizes": (
+        [helper.make_node("Shape", ["x"], ["n"]),
+         helper.make_node("Resize", ["x", "", "", "n"], ["y"])],
+        "Resize to a size that depends on the length",
+    ),
+    "of windows": (
+        [helper.make_node("MaxPool", ["x"], ["m"], kernel_shape=[3], strides=[3]),
+         helper.make_node("ConvTranspose", ["m", "w"], ["y"], strides=[3])],
+        "ConvTranspose of a number of windows",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_padded(case: str) -> None:
+    nodes, why = REFUSED[case]
+    dynamic, _ = evaluated(model(nodes, {"x": [1, 2, "n"]}, ["y"], CONSTANTS))
+    for n in (5, 6, 8):
+        dynamic(np.ones((1, 2, n), np.float32))
+    assert set(dynamic.refused.values()) == {why}
