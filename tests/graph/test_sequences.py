@@ -13,7 +13,7 @@ BOOL, I64 = "bool", "int64"
 
 
 def node(op, reads, gives, **attrs):
-    return helper.make_node(op, reads.split(), gives.split(), **attrs)
+    return helper.make_node(op, reads.split(" ") if reads else [], gives.split(), **attrs)
 
 
 def sequence(name):
@@ -30,6 +30,12 @@ def turns(*, stops):
     ]
     given = [info("i", [], I64), info("c", [], BOOL), sequence("s")]
     return helper.make_graph(nodes, "turn", given, [info("on", [], BOOL), sequence("t")])
+
+
+def unchanged():
+    """The body of a Loop that has no nodes and does not stop."""
+    given = [info("i", [], I64), info("c", [], BOOL), sequence("s")]
+    return helper.make_graph([], "turn", given, [info("c", [], BOOL), sequence("s")])
 
 
 def chosen(name, at):
@@ -63,6 +69,9 @@ CASES = {
     "carried by a loop that stops": [node("SequenceEmpty", "", "e"),
                                      node("Loop", "five yes e", "s", body=turns(stops=True)),
                                      node("SequenceLength", "s", "y")],
+    "carried by a loop without a count": [node("SequenceEmpty", "", "e"),
+                                          node("Loop", " yes e", "s", body=turns(stops=True)),
+                                          node("ConcatFromSequence", "s", "y", axis=0)],
     "read in branches": [node("SplitToSequence", "x", "s", axis=0, keepdims=0),
                          node("ReduceSum", "x", "sum", keepdims=0), node("Cast", "sum", "b", to=9),
                          node("If", "b", "y", then_branch=chosen("p", "one"),
@@ -155,6 +164,24 @@ REFUSED = {
             node("SequenceLength", "s", "y"),
         ],
         r"\(Loop\): it carries a sequence, and how often it runs is not known",
+    ),
+    "a condition": (
+        [
+            node("SequenceEmpty", "", "e"),
+            node("ReduceSum", "x", "n", keepdims=0),
+            node("Cast", "n", "go", to=9),
+            node("Loop", "three go e", "s", body=turns(stops=False)),
+            node("SequenceLength", "s", "y"),
+        ],
+        r"\(Loop\): it carries a sequence, and how often it runs is not known",
+    ),
+    "no end": (
+        [
+            node("SequenceEmpty", "", "e"),
+            node("Loop", " yes e", "s", body=unchanged()),
+            node("SequenceLength", "s", "y"),
+        ],
+        "more than 100000 nodes",
     ),
     "sizes": (
         [node("SplitToSequence", "x axes", "s"), node("SequenceLength", "s", "y")],

@@ -3,6 +3,7 @@ over."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +61,7 @@ def repeated(
         raise Unsupported("the attribute body is missing")
     attrs = {a.name: reader.tensors.attribute(a) for a in node.attribute if a.name != "body"}
     if name == "Loop" and any(isinstance(a, Listed) for a in given[2:]):
-        turns = _known_turns(given)
-        if turns is None:
-            raise Unsupported("it carries a sequence, and how often it runs is not known")
-        return _unrolled(reader, graph, given, turns, (), scope, depth)
+        return _unrolled(reader, graph, given, _most_turns(given), (), scope, depth)
     args = tensors(given)
     if name == "Loop":
         count, go = TensorType((), "int64"), TensorType((), "bool")
@@ -176,6 +174,16 @@ def _known_turns(args: Given) -> int | None:
     return max(int(count.value.reshape(-1)[0]), 0) if isinstance(count, Const) else None
 
 
+def _most_turns(given: Given) -> int:
+    """How often a Loop that carries a sequence runs at most; one without a count ends by its
+    condition, which is computed turn by turn as the file is read. Raises Unsupported."""
+    count, go = given[:2]
+    turns = _known_turns(given)
+    if turns != 0 and (isinstance(count, Var) or isinstance(go, Var)):
+        raise Unsupported("it carries a sequence, and how often it runs is not known")
+    return sys.maxsize if turns is None else turns
+
+
 def _unrolled(
     reader: Reader,
     graph: onnx.GraphProto,
@@ -192,6 +200,7 @@ def _unrolled(
         raise Unsupported("a state has no initial value")
     scanned: list[list[Atom]] = [[] for _ in graph.output[1 + len(states) :]]
     for n in range(turns):
+        reader.count(1)
         inner = reader.inner(graph, scope)
         first = [constant(np.asarray(n, np.int64)), constant(np.asarray(True))]
         for info, a in zip(graph.input, [*first, *states], strict=True):
