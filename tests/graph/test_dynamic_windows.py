@@ -101,6 +101,27 @@ def test_sizes_that_are_those_of_another_axis_by_chance() -> None:
     ]
 
 
+def test_numbers_of_windows_that_are_the_same_by_chance() -> None:
+    """The numbers of windows of one and of two elements, 8 apart, differ at every eighth length
+    alone."""
+    nodes = [
+        NODE("MaxPool", ["x"], ["c"], kernel_shape=[1], strides=[8]),
+        NODE("MaxPool", ["x"], ["h"], kernel_shape=[2], strides=[8]),
+        NODE("Shape", ["h"], ["s"]), NODE("Gather", ["s", "two"], ["l"]),
+        NODE("Concat", ["one", "l", "rest"], ["to"], axis=0),
+        NODE("Transpose", ["c"], ["t"], perm=[0, 2, 1]), NODE("Reshape", ["t", "to"], ["y"]),
+    ]  # fmt: skip
+    constants = {"one": np.asarray([1]), "two": np.asarray([2]), "rest": np.asarray([-1])}
+    data = model(nodes, {"x": [1, 2, "n"]}, ["y"], constants)
+    dynamic, _ = evaluated(data)
+    for n in (34, 60, 63, 50, 40):
+        (y,) = dynamic(np.zeros((1, 2, n), np.float32))
+        assert y.shape == (1, -(-(n - 1) // 8), 2)
+    (y,) = dynamic(np.zeros((1, 2, 9), np.float32))
+    assert y.shape == (1, 1, 4)
+    assert dynamic.refused
+
+
 @pytest.mark.parametrize("op", ["ReduceMean", "GlobalAveragePool"])
 def test_means_of_more_float16_than_float16_counts(op: str) -> None:
     kind = TensorProto.FLOAT16

@@ -15,6 +15,8 @@ from autosched.graph.ir import Array
 
 Lengths = tuple[int, ...]
 """A number for each length."""
+PERIOD = 16
+"""Lengths of a period that are read: all of a short one, and an even choice of a long one."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +86,31 @@ class Affine:
 class Grid:
     """The lengths at which a model is read, from `least` up to `capacity`: every corner of that
     box, and one less than the capacity in each length. They tell all polynomials in which each
-    length is squared, or multiplied by the others."""
+    length is squared, or multiplied by the others. Numbers of windows are none: they have a
+    `period`, of which so many lengths below the capacity are read, at most `PERIOD`."""
 
     capacity: Lengths
     least: Lengths
+    period: int = 1
 
     @cached_property
     def points(self) -> tuple[Lengths, ...]:
-        """The capacity, one less in each length, and the other corners."""
+        """The capacity, one less in each length, the other corners, and those of a period."""
         full = self.capacity
-        near = [(*full[:n], size - 1, *full[n + 1 :]) for n, size in enumerate(full)]
+        near = [self._less(n, 1) for n in range(len(full))]
         corners = itertools.product(*zip(full, self.least, strict=True))
-        return (full, *near, *(c for c in corners if c != full))
+        others = (
+            self._less(n, 1 + k * (self.period - 1) // min(self.period, PERIOD))
+            for n, (size, low) in enumerate(zip(full, self.least, strict=True))
+            for k in range(1, min(self.period, PERIOD, size - low))
+        )
+        found = (full, *near, *(c for c in corners if c != full))
+        return (*found, *(p for p in dict.fromkeys(others) if p not in found))
+
+    def _less(self, n: int, count: int) -> Lengths:
+        """The capacity, but for length n, which is less by so many, and no less than the least."""
+        least = max(self.capacity[n] - count, self.least[n])
+        return (*self.capacity[:n], least, *self.capacity[n + 1 :])
 
     def end(self, sizes: Sequence[int], known: Iterable[End | Flat] = ()) -> Axis:
         """Which elements of an axis count by its sizes at the points: the first ones, or as of the
@@ -130,7 +145,7 @@ class Grid:
         rows = np.stack([np.ravel(v) for v in values]).astype(np.float64)
         if not np.isfinite(rows).all() or np.abs(rows).max(initial=0) > 1 << 50:
             return False
-        found = np.linalg.solve(self._monomials, rows - rows[0])
+        found = np.linalg.lstsq(self._monomials, rows - rows[0], rcond=None)[0]
         whole = np.rint(found)
         if (self._monomials @ whole != rows - rows[0]).any():
             return False

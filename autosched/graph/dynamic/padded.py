@@ -1,10 +1,10 @@
 """A model for all lengths of an axis up to a capacity: what lies beyond the length is masked.
 
 The model is read at three lengths: the capacity, one less, and the least that it shall serve; at
-more where several lengths vary (`lengths.Grid`). What is the same in all of them does not depend on
-the length; a size that grows with it is an axis with padding. Every operator is taken over at the
-capacity, with what it must not see of the padding masked by the length, an input of the model
-(`rules`).
+more where several lengths vary, or windows are counted (`lengths.Grid`). What is the same in all of
+them does not depend on the length; a size that grows with it is an axis with padding. Every
+operator is taken over at the capacity, with what it must not see of the padding masked by the
+length, an input of the model (`rules`).
 
     reading N   x: (1, 64, 768)     q @ k: (64, 64)      softmax(q @ k)
     reading M   x: (1, 63, 768)     q @ k: (63, 63)      softmax(q @ k)
@@ -13,6 +13,7 @@ capacity, with what it must not see of the padding masked by the length, an inpu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, function, var
-from autosched.graph.dynamic.lengths import Axis, Flat, Grid, Lengths
+from autosched.graph.dynamic.lengths import Axis, End, Flat, Grid, Lengths
 from autosched.graph.dynamic.rules import rule_of
 from autosched.graph.dynamic.sizes import check_sizes, watched
 from autosched.graph.dynamic.told import Told
@@ -115,6 +116,14 @@ class Padding:
         attrs["inputs"] = (*attrs["inputs"], *(p.name for p in made.params[len(params) :]))
         done = Function("main", made.params, made.body, tuple(sorted(attrs.items())))
         return done, tuple(Cut(r.ends, r.zero >= set(r.axes)) for r in results)
+
+    @property
+    def period(self) -> int:
+        """After how many elements numbers of windows repeat, each of them so many more: the least
+        common multiple of their strides."""
+        ends = [end for padded in self.made.values() for end in padded.ends]
+        parts = [e for end in ends if isinstance(end, Flat) for _, e in end.parts]
+        return math.lcm(*(e.by for e in (*ends, *parts) if isinstance(e, End)))
 
     def _param(self, atoms: Sequence[Var], outs: Sequence[Atoms]) -> tuple[Value, Padded]:
         """An input, and what the model sees of it. One that a result continues, as the next
