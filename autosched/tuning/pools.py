@@ -116,7 +116,8 @@ def pool_from(
         from measure.local.pool import LocalPool, LocalRunner
 
         runner = runner or LocalRunner()
-        runner = replace(runner, aligned=aligned or runner.aligned)
+        if aligned and not runner.aligned:
+            runner = replace(runner, aligned=True)
         if "device" in parsed.options:
             runner = replace(runner, device=_device(parsed))
         return LocalPool(target, builder or LocalBuilder(), runner, seed)

@@ -154,29 +154,26 @@ class TaskScheduler(Scheduler):
         return made
 
 
-class LocalRunner(Runner):
-    """`autosched.LocalRunner` with the predecessor's names: seconds of `cooldown_interval`, and
+def LocalRunner(
+    timeout: float = Runner.timeout,
+    number: int = Runner.number,
+    repeat: int = Runner.repeat,
+    min_repeat_ms: float = Runner.min_repeat_ms,
+    cooldown_interval: float = 0.0,
+    enable_cpu_cache_flush: bool = False,
+    device: int | None = None,
+) -> Runner:
+    """`autosched.LocalRunner` by the predecessor's names: seconds of `cooldown_interval`, and
     `enable_cpu_cache_flush`. What is left out is this project's default."""
-
-    def __init__(
-        self,
-        timeout: float = Runner.timeout,
-        number: int = Runner.number,
-        repeat: int = Runner.repeat,
-        min_repeat_ms: float = Runner.min_repeat_ms,
-        cooldown_interval: float = 0.0,
-        enable_cpu_cache_flush: bool = False,
-        device: int | None = None,
-    ) -> None:
-        super().__init__(
-            timeout=timeout,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            cooldown_ms=1e3 * _seconds("cooldown_interval", cooldown_interval),
-            flush_cache=enable_cpu_cache_flush,
-            device=device,
-        )
+    return Runner(
+        timeout=timeout,
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        cooldown_ms=1e3 * _seconds("cooldown_interval", cooldown_interval),
+        flush_cache=enable_cpu_cache_flush,
+        device=device,
+    )
 
 
 def _seconds(name: str, value: Any) -> float:

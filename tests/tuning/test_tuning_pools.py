@@ -105,6 +105,14 @@ def test_the_local_pool_of_a_model_has_aligned_arguments(asked: bool, given: boo
         assert (pool.runner.aligned, pool.runner.repeat) == (True, 7)
 
 
+def test_the_predecessors_runner_may_be_of_a_model() -> None:
+    runner = at.auto_scheduler.LocalRunner(timeout=20, cooldown_interval=0.5)
+    with pool_of(at.TuningOptions(runner=runner), Target("llvm"), aligned=True) as pool:
+        assert isinstance(pool, LocalPool)
+        found = pool.runner
+        assert (found.aligned, found.timeout, found.cooldown_ms) == (True, 20, 500.0)
+
+
 class _Together(FakePool):
     """Hands over what it measured seven at a time."""
 
