@@ -131,7 +131,7 @@ class TaskScheduler(Scheduler):
         Raises TuningError as that does."""
         if per_task_early_stopping is not None:
             least = integer("per_task_early_stopping", per_task_early_stopping, 1, TuningError)
-            self.patience = least
+            self.early_stopping_task = least
         begin = self.load_log_file or self.load_model_file or search_policy_params
         name = "default" if search_policy is None else search_policy
         if begin and isinstance(name, str) and name in MODELS:

@@ -135,6 +135,17 @@ def test_hundreds_of_elements_become_one_value(rng):
     np.testing.assert_array_equal(graph.build(graph.from_onnx(proto))(x)[0], x)
 
 
+def collected(inputs, computed, to):
+    """A sequence carried by a loop, of whose inputs `computed` is a sum, cast to the type `to`."""
+    return [
+        node("SequenceEmpty", "", "e"),
+        node("ReduceSum", "x", "n", keepdims=0),
+        node("Cast", "n", computed, to=to),
+        node("Loop", inputs, "s", body=turns(stops=False)),
+        node("SequenceLength", "s", "y"),
+    ]
+
+
 REFUSED = {
     "an output": ([node("SequenceConstruct", "x", "y")], "output 'y' is a sequence"),
     "an operand": (
@@ -156,23 +167,11 @@ REFUSED = {
         "the position is computed, and the elements are not all of one shape",
     ),
     "turns": (
-        [
-            node("SequenceEmpty", "", "e"),
-            node("ReduceSum", "x", "n", keepdims=0),
-            node("Cast", "n", "count", to=7),
-            node("Loop", "count yes e", "s", body=turns(stops=False)),
-            node("SequenceLength", "s", "y"),
-        ],
+        collected("count yes e", "count", 7),
         r"\(Loop\): it carries a sequence, and how often it runs is not known",
     ),
     "a condition": (
-        [
-            node("SequenceEmpty", "", "e"),
-            node("ReduceSum", "x", "n", keepdims=0),
-            node("Cast", "n", "go", to=9),
-            node("Loop", "three go e", "s", body=turns(stops=False)),
-            node("SequenceLength", "s", "y"),
-        ],
+        collected("three go e", "go", 9),
         r"\(Loop\): it carries a sequence, and how often it runs is not known",
     ),
     "no end": (

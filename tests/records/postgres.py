@@ -146,7 +146,7 @@ class Cluster:
             self._emptied.append(url)
 
     def _empty(self, url: str) -> bool:
-        """Whether all rows could be removed: nobody goes on with what a test has left locked."""
+        """Whether all rows could be removed; not where a test has left a table locked."""
         import psycopg
 
         named = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'"

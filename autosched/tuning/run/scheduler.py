@@ -122,8 +122,8 @@ class TaskScheduler:
         alpha, beta = number("alpha", alpha, TuningError), number("beta", beta, TuningError)
         window = integer("backward_window_size", backward_window_size, 1, TuningError)
         if early_stopping_task is not None:
-            patience = "early_stopping_task"
-            early_stopping_task = integer(patience, early_stopping_task, 1, TuningError)
+            name = "early_stopping_task"
+            early_stopping_task = integer(name, early_stopping_task, 1, TuningError)
         guessed = _positive("estimates", estimates, len(tasks))
         if not 0 <= alpha <= 1 or beta <= 0:
             raise TuningError(f"expected 0 <= alpha <= 1 and beta > 0; found {alpha} and {beta}")
@@ -138,7 +138,7 @@ class TaskScheduler:
         self._policy_for: PolicyFor
         self._resumed = False
         self.strategy, self.alpha, self.beta = strategy, alpha, beta
-        self.window, self.patience = window, early_stopping_task
+        self.window, self.early_stopping_task = window, early_stopping_task
         self.states = [
             TaskState(t, w, similarity_group(t), estimate=e)
             for t, w, e in zip(tasks, weights, guessed, strict=True)
@@ -193,7 +193,7 @@ class TaskScheduler:
                 pool=pool,
                 builder=None,
                 runner=None,
-                early_stopping=self.patience,
+                early_stopping=self.early_stopping_task,
                 time_budget_s=None,
                 num_measures_per_round=options.round_size_of(len(self.states)),
                 verbose=0,
@@ -220,7 +220,7 @@ class TaskScheduler:
     def _spend(
         self, own: TuningOptions, options: TuningOptions, started: float, table: Table
     ) -> None:
-        budget, patience = options.time_budget_s, options.early_stopping
+        budget, limit = options.time_budget_s, options.early_stopping
         best, since = math.inf, 0
         while self._behind() or self.trials() < options.num_measure_trials:
             left = options.num_measure_trials - self.trials()
@@ -242,7 +242,7 @@ class TaskScheduler:
             if budget is not None and time.perf_counter() - started >= budget:
                 table.note("time budget reached")
                 return
-            if patience is not None and math.isfinite(best) and since >= patience:
+            if limit is not None and math.isfinite(best) and since >= limit:
                 table.note(f"no better objective in {since} trials")
                 return
 
