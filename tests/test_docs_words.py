@@ -70,7 +70,6 @@ RETIRED_MODULES = {
 """Basename of a module -> what it is."""
 
 ALLOWED: dict[tuple[str, str], str] = {
-    ("autosched/tuning", "patience"): "the term of early stopping",
     ("server/client", "patience"): "an argument of the public client",
     ("docs/service.md", "patience"): "an argument of the public client",
     ("measure/local/lock.py", "turn"): "part of a lock file's name, which older versions look for",
