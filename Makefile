@@ -6,6 +6,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BENCH := .bench-venv
 STAMP := $(VENV)/.setup-stamp
+BYTECODE := tests/__pycache__
 OLDEST := .oldest
 BENCH_STAMP := $(BENCH)/.setup-stamp
 TVM := .tvm-venv
@@ -36,7 +37,11 @@ $(STAMP): pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) -e '.[dev]'
 	touch $@
 
-test: $(STAMP)
+# In a fresh clone every process would rewrite the assertions of every test at once: one does.
+$(BYTECODE): | $(STAMP)
+	-$(VENV)/bin/python -m pytest -qq --collect-only > /dev/null
+
+test: $(STAMP) | $(BYTECODE)
 	$(PYTEST) $(IN_TURN) -m "not long" $(PYTEST_ARGS)
 
 test-long: $(STAMP)
