@@ -255,6 +255,7 @@ def conv(
     return te.create_prim_func([x, w, y])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("n", "size", "pad", "stride", "dilation"),

@@ -106,6 +106,7 @@ ROUNDINGS = [
 """A type, a zero point, and bounds; some zero points are too large, or no whole numbers."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("form", FORMS)
 def test_roundings(form: str, target: str) -> None:

@@ -11,6 +11,7 @@ from autosched.schedule import Schedule
 from autosched.target import Target
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("place", [0, 1, 2, None])
 @pytest.mark.parametrize("cols", [3, 16, 20])

@@ -20,6 +20,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", [(11, 16, 3), (5, 16, 1), (3, 32, 5), (7, 64, 2), (2, 8, 3)])
 def test_sums_of_few_terms(target, case):

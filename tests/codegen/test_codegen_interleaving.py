@@ -99,6 +99,7 @@ def test_padded_rows(columns: int, pad: int) -> None:
             check(func, vectorized(func), pad)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize("target", TARGETS)

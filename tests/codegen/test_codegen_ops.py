@@ -121,6 +121,7 @@ def test_choice(op: str, dtype: str, target: str) -> None:
     elementwise(lambda x, y: ex.call(op, x < y, y, x), [a, b], target)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", dtypes_of(dtypes.ARITHMETIC))
 @pytest.mark.parametrize("op", ["floordiv", "floormod", "min", "max", "mul", "lt", "add"])
 def test_with_a_constant(op: str, dtype: str) -> None:

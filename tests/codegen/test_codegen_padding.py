@@ -76,6 +76,7 @@ def tiled(func: PrimFunc, rows: int, order: str) -> Schedule:
     return sch
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["in", "between", "out"])
 @pytest.mark.parametrize("reducer", ["sum", "max"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -167,6 +167,7 @@ COMBINATIONS = [
 """Every dtype here, but of the unsigned ones the narrowest; two of them on older processors."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("target", "dtype"), COMBINATIONS)
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_known_reducers(form: Callable[..., None], dtype: str, target: str) -> None:
@@ -176,6 +177,7 @@ def test_known_reducers(form: Callable[..., None], dtype: str, target: str) -> N
         check(scheduled(func, form), func, [values(dtype, name)], target=target)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_nan_and_infinity(form: Callable[..., None], target: str) -> None:
@@ -186,6 +188,7 @@ def test_nan_and_infinity(form: Callable[..., None], target: str) -> None:
         check(scheduled(func, form), func, [a], target=target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
 def test_user_defined_reducers(form: Callable[..., None], dtype: str) -> None:

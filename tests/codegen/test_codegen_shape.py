@@ -213,6 +213,7 @@ def compiles(func: PrimFunc, target: Target) -> None:
 CPUS = ["", " -mcpu=cortex-a53", " -mcpu=neoverse-v2", " -mcpu=apple-m1"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cpu", CPUS)
 def test_random_programs_compile_for_aarch64(cpu: str) -> None:
     target = Target(f"llvm -mtriple=aarch64-linux-gnu{cpu}")

@@ -189,6 +189,7 @@ def products_of_one_operand(n: int, terms: int) -> PrimFunc:
     return te.create_prim_func([y, left, right, first, last])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [CUDA, OPENCL], ids=str)
 @pytest.mark.parametrize("sizes", [(4, 700), (45, 37)])
 def test_products_share_an_operand(sizes: tuple[int, int], target: at.Target) -> None:

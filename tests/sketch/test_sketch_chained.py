@@ -92,7 +92,7 @@ def first_sketch(func: PrimFunc) -> Space:
     return Space(func, TARGET, variants_of(generate_states(func, TARGET, limit=1)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("form", ["softmax", "shares"])
 @pytest.mark.parametrize("masked", [False, True])

@@ -38,6 +38,7 @@ def test_steps_of_a_stencil_are_not_all_computed_again() -> None:
     assert max(len(s.block.reads) for s in sites(func)) <= 13
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [TARGET, Target("cuda -arch=sm_90")], ids=["cpu", "gpu"])
 @pytest.mark.parametrize(
     ("stages", "step"),

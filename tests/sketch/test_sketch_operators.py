@@ -109,7 +109,7 @@ def some(space: Space, count: int) -> Population:
     return every.take(np.argsort(turn, kind="stable")[:count])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("count", [FEW, pytest.param(CANDIDATES, marks=pytest.mark.long)])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_random_candidates_compute_what_numpy_does(operator: str, count: int) -> None:

@@ -95,6 +95,7 @@ def interpreted(func: PrimFunc) -> np.ndarray:
     return arrays[-1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scalar", SCALARS)
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_every_structure_computes_the_program(
