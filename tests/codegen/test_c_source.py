@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bounded import Budget
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from opaque_programs import prefix
 from schedule_fuzz import random_program, random_schedule
 from schedule_outcome import outputs
@@ -74,7 +74,7 @@ def check(program: list[int], trace: list[int], folder: Path) -> None:
 def test_random_schedules(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("c")
 
-    @QUICK
+    @settings(QUICK, max_examples=60)
     @given(PROGRAMS, TRACES)
     def every(program: list[int], trace: list[int]) -> None:
         RANDOM.run(check, program, trace, folder)

@@ -38,7 +38,7 @@ def _compare(program: Sequence[int], trace: Sequence[Sequence[int]], seed: int) 
 
 
 @given(PROGRAM, TRACE, NUMBERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=16, deadline=None, suppress_health_check=QUIET)
 def test_random_schedules(program: list[int], trace: list[list[int]], seed: int) -> None:
     compare(program, trace, seed)
 

@@ -58,7 +58,7 @@ def compare(
 
 
 @given(PROGRAM, TRACE, SIZES, NUMBERS)
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=QUIET)
+@settings(max_examples=16, deadline=None, derandomize=True, suppress_health_check=QUIET)
 def test_random_schedules(
     program: list[int], trace: list[list[int]], sizes: list[list[int]], seed: int
 ) -> None:

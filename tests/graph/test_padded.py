@@ -26,7 +26,7 @@ from autosched.tir.module import IRModule
 ONE = Grid((8,), (3,))
 PAIR = Grid((8, 7), (3, 4))
 QUICK = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=3000)
 MODELS = st.lists(st.integers(0, 999), min_size=20, max_size=90)

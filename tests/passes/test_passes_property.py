@@ -27,7 +27,7 @@ TRACES = st.lists(NUMBERS, max_size=90)
 EVERY = (passes.inline, passes.simplify, passes.dead_code)
 ORDERS = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2))
 QUICK = settings(
-    max_examples=60,
+    max_examples=24,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,

@@ -24,7 +24,7 @@ NUMBERS = st.integers(0, 999)
 PROGRAMS = st.lists(NUMBERS, min_size=20, max_size=40)
 TRACES = st.lists(NUMBERS, min_size=48, max_size=150)
 QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=24, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=2000)
 RARE = [*MORE, *MORE, *ACTIONS]
@@ -99,7 +99,7 @@ def test_results_stay(program: list[int], trace: list[int]) -> None:
     check_results(program, trace)
 
 
-@settings(QUICK, max_examples=50)
+@settings(QUICK, max_examples=20)
 @given(PROGRAMS, TRACES)
 def test_results_stay_under_rare_primitives(program: list[int], trace: list[int]) -> None:
     check_results(program, trace, RARE)

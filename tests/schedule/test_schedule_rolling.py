@@ -27,7 +27,7 @@ NUMBERS = st.integers(0, 999)
 PROGRAMS = st.lists(NUMBERS, min_size=20, max_size=30)
 TRACES = st.lists(NUMBERS, min_size=18, max_size=60)
 QUICK = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 BUDGET = Budget(50)
 

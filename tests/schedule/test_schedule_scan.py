@@ -20,7 +20,7 @@ from autosched.tir.equal import first_difference
 from autosched.tir.nodes import PrimFunc, buffers_of
 
 QUICK = settings(
-    max_examples=40,
+    max_examples=16,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     database=None,

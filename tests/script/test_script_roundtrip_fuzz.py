@@ -20,7 +20,7 @@ TRACES = st.lists(NUMBERS, min_size=48, max_size=150)
 ACTION = st.lists(NUMBERS, min_size=codegen_fuzz.STEP, max_size=codegen_fuzz.STEP)
 TILED = st.lists(ACTION, min_size=1, max_size=9)
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
+QUICK = settings(max_examples=16, deadline=None, suppress_health_check=QUIET)
 LONG = settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
 
 

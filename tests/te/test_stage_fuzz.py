@@ -25,7 +25,7 @@ NUMBERS = st.integers(0, 999)
 PROGRAMS = st.lists(NUMBERS, min_size=16, max_size=30)
 CALLS = st.lists(NUMBERS, min_size=4 * WIDTH, max_size=12 * WIDTH)
 QUICK = settings(
-    max_examples=80,
+    max_examples=32,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -60,7 +60,7 @@ def test_results_stay(program: list[int], calls: list[int]) -> None:
     check(program, calls, compiled=False)
 
 
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=5)
 @given(PROGRAMS, CALLS)
 def test_compiled_results_stay(program: list[int], calls: list[int]) -> None:
     check(program, calls, compiled=True)
