@@ -162,10 +162,9 @@ def main() -> None:
     """Answer requests until the other side ends."""
     from autosched.codegen.llvm.assemble import compile_ir
 
-    # What LLVM may print must not come between answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    with suppress(BrokenPipeError):  # who asked was killed
+    # Who asked may be killed: what is not yet written then fails again where `answers` is closed.
+    with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # what LLVM may print must not come between answers
         while (request := _receive(sys.stdin.buffer)) is not None:
             head, text = request
             try:
