@@ -40,6 +40,40 @@ def main(A: T.Buffer(({rows}, {depth}), "float32"), B: T.Buffer(({panels}, {dept
                                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj // 32, vk, vj % 32]
 """
 
+# The same of bytes by VNNI: tiles read two panels of 16 columns, a term of each in turns.
+BYTES = """
+@T.prim_func
+def main(A: T.Buffer(({rows}, {depth}), "uint8"),
+         B: T.Buffer(({panels}, {depth} // 4, 16, 4), "int8"),
+         C: T.Buffer(({rows}, {columns}), "int32")):
+    for j0 in T.parallel({panels} // 2):
+        for i0 in T.serial({rows} // 8):
+            for k1 in T.serial({depth} // 4):
+                for i1 in T.unroll(8):
+                    for j1 in T.unroll(2):
+                        for j2 in T.serial(16, annotations={"tensorize": "dot_16x4_u8s8s32_vnni"}):
+                            for k2 in T.serial(4):
+                                with T.block("C"):
+                                    vi = T.axis.spatial({rows}, i0 * 8 + i1)
+                                    vj = T.axis.spatial({columns}, j0 * 32 + j1 * 16 + j2)
+                                    vk = T.axis.reduce({depth}, k1 * 4 + k2)
+                                    with T.init():
+                                        C[vi, vj] = T.int32(0)
+                                    C[vi, vj] = C[vi, vj] + T.cast(A[vi, vk], "int32") * T.cast(
+                                        B[vj // 16, vk // 4, vj % 16, vk % 4], "int32")
+"""
+
+
+def byte_product(rows: int, depth: int, panels: int) -> str:
+    """The product of bytes."""
+    text = BYTES
+    values = {"rows": rows, "depth": depth, "panels": panels, "columns": 16 * panels}
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", str(value))
+    for a, b in ((panels, 2), (rows, 8), (depth, 4)):
+        text = text.replace(f"{a} // {b}", str(a // b))
+    return text
+
 
 def product(rows: int, depth: int, panels: int, inner: int = 1, blocks: int = 1) -> str:
     """The product with panels in groups of `inner`, its reduction cut into `blocks`."""
@@ -87,11 +121,20 @@ def test_what_is_read_once_is_asked_for_a_stretch_ahead(monkeypatch: pytest.Monk
     assert one.lines * prefetch.LINE == 128
 
 
-@pytest.mark.parametrize(("rows", "inner"), [(32, 1), (24, 1), (56, 2)])
+@pytest.mark.parametrize(
+    ("text", "size", "passes"),
+    [
+        (product(32, 128, 4), 128 * 32 * 4, 4),
+        (product(24, 128, 4), 128 * 32 * 4, 3),
+        (product(56, 128, 4, inner=2), 128 * 32 * 4 * 2, 7),
+        (byte_product(56, 512, 4), 512 * 32, 7),
+        (byte_product(16, 512, 8), 512 * 32, 2),
+    ],
+)
 def test_passes_ask_for_the_whole_next_panel(
-    rows: int, inner: int, monkeypatch: pytest.MonkeyPatch
+    text: str, size: int, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    func = func_of(product(rows, 128, 4, inner))
+    func = func_of(text)
     one = asked_for(func, monkeypatch)
     (site,) = sites(lower(func))
     loops = {x.var: range(int(x.extent)) for x in site.loops}
@@ -101,10 +144,9 @@ def test_passes_ask_for_the_whole_next_panel(
         env: dict[Var, int] = dict.fromkeys(loops, 0) | dict(zip(used, values, strict=True))
         at = int(one.offset.evaluate(env))
         lines |= {at // prefetch.LINE + n for n in range(one.lines)}
-    size = 128 * 32 * 4 * inner
     wanted = set(range(size // prefetch.LINE, 2 * size // prefetch.LINE))
     assert wanted <= lines
-    assert len(lines - wanted) <= len(wanted) // 4 + 2 * rows // 8
+    assert len(lines - wanted) <= len(wanted) // 4 + 2 * passes
 
 
 @pytest.mark.parametrize(
@@ -114,6 +156,7 @@ def test_passes_ask_for_the_whole_next_panel(
         product(32, 128, 4, inner=2, blocks=2),  # a group's panels are not read as they lie
         product(32, 16, 4),  # a panel of 2 KB
         product(32, 1024, 8, inner=8),  # more than a quarter of the second cache
+        byte_product(8, 1 << 14, 4),  # one pass, over two stretches at a time
     ],
 )
 def test_nothing_is_asked_for_where_it_does_not_pay(text: str) -> None:

@@ -72,7 +72,7 @@ def find_prefetches(
     serial = [x for x in tile.loops if x.kind == "serial"]
     if not serial:
         return []
-    own = {id(x) for x in tile.loops}
+    own = {id(x) for x in (*tile.loops, *_nest(tile))}
     around = [x for x in site.loops if id(x) not in own]
     most = target.l2_bytes // 4  # with the next one half of the cache
     # What reads more than it computes asks only for what no cache holds: requests are loads, too.
@@ -106,10 +106,10 @@ def _of(
     size = dtypes.itemsize(access.buffer.dtype)
     inside, passes = _split(around, flat)
     again = prod(int(x.extent) for x in passes)
-    panel = [x for x in (*inside, *tile.loops) if flat.uses([x.var])]
+    panel = [x for x in (*inside, *tile.loops, *_nest(tile)) if flat.uses([x.var])]
     if again > MOST_PASSES or loop not in panel:
         return None
-    elements = _contiguous(panel, flat, tile.loops[-1])
+    elements = _contiguous(panel, flat, _nest(tile) or tile.loops[-1:])
     if elements is None or elements * size < LEAST_PANEL:
         return None
     if again > 1 and elements * size > most:
@@ -117,20 +117,29 @@ def _of(
     outside, _ = flat.split({x.var for x in panel})
     if outside.uses([x.var for x in passes]):
         return None
-    # A pass asks for 1/again of the next panel, at that share of its own speed.
-    offset = outside * size + (elements * size if again > 1 else AHEAD)
+    asking = panel[: panel.index(loop) + 1]
     share = -(-elements * size // again)
-    for x in reversed(passes):
-        offset = offset + Affine.of(x.var) * share
-        share *= int(x.extent)
-    unrolled = tile.loops[tile.loops.index(loop) + 1 :]
-    for x in panel:
-        if x not in unrolled:
-            offset = offset + Affine.of(x.var) * -(-int(flat.coefficient(x.var)) * size // again)
-    lines = -(-int(flat.coefficient(loop.var)) * size // again) // LINE + (again > 1)
+    step = -(-share // prod(int(x.extent) for x in asking))
+    lines = step // LINE + (again > 1)
     if lines > MOST_LINES:
         return None
-    return Prefetch(loop, access.buffer, offset, lines, again == 1)
+    if again == 1:
+        if int(flat.coefficient(loop.var)) * size != step:
+            return None  # an iteration reads several stretches
+        ahead = flat.split({x.var for x in asking})[1]
+        return Prefetch(loop, access.buffer, (outside + ahead) * size + AHEAD, lines, True)
+    # A pass asks for 1/again of the next panel, each of its iterations for as much as the others.
+    offset = outside * size + elements * size
+    for loops, each in ((asking, step), (passes, share)):
+        for x in reversed(loops):
+            offset = offset + Affine.of(x.var) * each
+            each *= int(x.extent)
+    return Prefetch(loop, access.buffer, offset, lines, False)
+
+
+def _nest(tile: Tile) -> tuple[For, ...]:
+    """The loops inside a tile that an intrinsic does."""
+    return () if tile.tensor is None else tile.tensor.loops
 
 
 def _split(around: Sequence[For], flat: Affine) -> tuple[list[For], list[For]]:
@@ -147,13 +156,15 @@ def _split(around: Sequence[For], flat: Affine) -> tuple[list[For], list[For]]:
         elif passes:
             break
         else:
-            inside.append(x)
+            inside.insert(0, x)
     return inside, passes
 
 
-def _contiguous(panel: Sequence[For], flat: Affine, vector: For) -> int | None:
-    """The elements of a panel whose loops pass over one stretch of memory, vectors along it."""
-    if vector.kind != "vectorized" or vector not in panel:
+def _contiguous(panel: Sequence[For], flat: Affine, inner: Sequence[For]) -> int | None:
+    """The elements of a panel whose loops pass over one stretch of memory, the vector loop or all
+    of an intrinsic's over neighbours."""
+    vectors = len(inner) > 1 or inner[0].kind == "vectorized"
+    if not vectors or any(x not in panel for x in inner):
         return None
     steps = []
     for x in panel:
@@ -167,7 +178,7 @@ def _contiguous(panel: Sequence[For], flat: Affine, vector: For) -> int | None:
         if step != done:
             return None
         done *= extent
-    return done if steps[0][2] is vector else None
+    return done if {id(s[2]) for s in steps[: len(inner)]} == {id(x) for x in inner} else None
 
 
 def _plain(form: Affine, var: Var) -> int | None:
