@@ -20,7 +20,7 @@ from autosched.sketch.generate import generate_space
 from autosched.sketch.space import Population
 from autosched.target import Target
 from autosched.tir.interp import run as interpret
-from autosched.tir.nodes import PrimFunc
+from autosched.tir.nodes import PrimFunc, sites
 
 HOST = Target("llvm -num-cores=2")
 LONG = pytest.mark.long
@@ -158,6 +158,16 @@ def test_convolutions(sizes, attrs, rng):
     x = numbers(rng, "uint8", (1, ci, size, size))
     (found,) = model(x)
     np.testing.assert_array_equal(found, graph.evaluate(module, "main", x))
+
+
+@pytest.mark.parametrize(("size", "panels"), [(7, True), (14, True), (28, False)])
+def test_few_rows_pass_over_one_panel_after_the_other(size, panels):
+    """So that the next one can be fetched meanwhile; more rows read each panel often enough."""
+    _, func = convolution(size, 64, 512, 3, pads=(1, 1, 1, 1))
+    schedule = default_schedule(func, Target("llvm -mcpu=znver4 -num-cores=1"))
+    (site,) = [s for s in sites(schedule.func) if s.block.name == "conv"]
+    order = [x.var.name for x in site.loops if int(x.extent) > 1]
+    assert (order.index("c_0_2") < order.index("y_2")) == panels
 
 
 def test_groups_and_depthwise_convolutions_are_none(rng):

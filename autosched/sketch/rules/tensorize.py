@@ -24,6 +24,7 @@ from autosched.sketch.rules.tile_defaults import (
     default_rows,
     enough_tasks,
     extent_of,
+    reads_panels,
     tiles_around,
 )
 from autosched.sketch.state import State, TiledNest, Verdict
@@ -286,6 +287,8 @@ def _tile(
         places = (2, 4, 5) if spec.role == "reduce" else (0, 1, 3, 6)
         for part, place in zip(parts, places, strict=True):
             levels[place].append(part)
+        if axis is dot.column and dot.across is None and reads_panels(info):
+            levels[3].insert(0, levels[3].pop())  # rows pass over one panel after the other
     nest = [last[name] for name in dot.whole]
     if dot.group > dot.near:
         nest[-1:] = schedule.split(nest[-1], [None, dot.near])
