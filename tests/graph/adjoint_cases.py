@@ -244,6 +244,13 @@ CASES = {
     "GRU": [([(3, 1, 2), (1, 6, 2), (1, 6, 2)], {"hidden_size": 2}, 1)],
     "autosched.GRU": [([(3, 1, 2), (1, 6, 2), (1, 4, 2), (1, 2, 2)], {"hidden_size": 2}, 1)],
     "LSTM": [([(3, 1, 2), (1, 8, 2), (1, 8, 2)], {"hidden_size": 2}, 3)],
+    "autosched.LSTM": [
+        (
+            [(3, 1, 2), (1, 8, 2), np.arange(-8, 8, dtype="i1").reshape(1, 8, 2), (1, 8)],
+            {"hidden_size": 2},
+            3,
+        )
+    ],
     "Adjoint": [([X, X], {"of": "Tanh", "wrt": 0, "inputs": 1}, 1)],
 }
 FLAT = {"Ceil", "Floor", "Hardmax", "Round", "Sign"}

@@ -320,12 +320,12 @@ def _dynamic_lstm(old: Old) -> Upgraded:
 
     def meant(q: Atom | None, scale: Atom | None, zero: Atom | None) -> Atom:
         turned = old.one("Transpose", [q], perm=(0, 2, 1))  # (D, 4 H, I)
-        wide = [None if a is None else old.one("Unsqueeze", [a], axes=tuple(range(old.rank(a), 3)))
-                for a in (scale, zero)]  # of (D) or (D, 4 H)  # fmt: skip
-        whole = old.one("Cast", [turned], to="float32")
-        if wide[1] is not None:
-            whole = old.one("Sub", [whole, old.one("Cast", [wide[1]], to="float32")])
-        return old.one("Mul", [whole, wide[0]])
+        rows, width = (*tensor_type(turned).known[:2], 1), int(tensor_type(turned).known[2])
+        # Of (D) or (D, 4 H); one block a row.
+        given = [None if a is None else old.one(
+            "Expand", [old.one("Unsqueeze", [a], axes=tuple(range(old.rank(a), 3)))], shape=rows)
+            for a in (scale, zero)]  # fmt: skip
+        return old.one("DequantizeLinear", [turned, *given], axis=2, block_size=width)
 
     weights = [meant(w, w_scale, w_zero), meant(r, r_scale, r_zero)]
     return Upgraded("LSTM", [x, *weights, b, lengths, h, c, peep], old.attrs)

@@ -6,7 +6,8 @@ sums of products of what is stored, and pointwise operators behind them, which f
     (x - zx) * sx  times  (w - zw) * sw   =   (sum x * (w - zw)  -  zx * sum (w - zw)) * (sx * sw)
 
 The weight w is a constant: its zero point is taken off it now, and the second sum is a number a
-column. What is dequantised and is no such operand stays, for the float operators that read it.
+column. What is dequantised and is no such operand stays, for the float operators that read it; the
+recurrent weight of an LSTM stays bytes in memory, which each step reads.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autosched.graph.fold import evaluated
+from autosched.graph.fold import constant, evaluated
 from autosched.graph.ir import Array, Atom, Binding, Body, Call, Const, Var, tensor_type
 from autosched.graph.ops.quantised import SUMS, bits_of_sums
+from autosched.graph.ops.recurrent import BYTES
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.passes.emitting import Emitter, all_known, array_of
 
@@ -48,14 +50,34 @@ def integers(body: Body) -> Body:
 def _without_constants(body: Body) -> Body:
     """The body where what is left of dequantised constants is computed."""
     now = Renaming()
+    stored: dict[int, Call] = {}
     for b in body.bindings:
         value = now.value(b.value)
         given = value.args if isinstance(value, Call) else ()
         if isinstance(value, Call) and value.callee == "DequantizeLinear" and all_known(given):
-            now.known[id(b.vars[0])] = evaluated(value, 1)[0]
-        else:
-            now.out.append(Binding(b.vars, value))
+            (made,) = evaluated(value, 1)
+            now.known[id(b.vars[0])], stored[id(made)] = made, value
+            continue
+        if isinstance(value, Call) and value.callee == "LSTM" and id(given[2]) in stored:
+            value = _of_bytes(value, stored[id(given[2])])
+        now.out.append(Binding(b.vars, value))
     return now.body(body.results)
+
+
+def _of_bytes(call: Call, weight: Call) -> Call:
+    """An LSTM whose recurrent weight stays int8, if it has one scale, or one a row, and no zero
+    points; else the call."""
+    q, scale, *zero = map(array_of, weight.args)
+    assert q is not None  # the caller has asked
+    assert scale is not None
+    whole = scale.size == 1
+    by_row = weight.attr("block_size", 0) == q.shape[2] and weight.attr("axis", 1) % 3 == 2
+    plain = q.dtype == np.int8 and scale.dtype == np.float32
+    if not plain or not (whole or by_row) or any(z is not None and z.any() for z in zero):
+        return call
+    rows = np.broadcast_to(scale.reshape(-1)[0] if whole else scale[..., 0], q.shape[:2])
+    x, w, _, *rest = call.args
+    return Call(BYTES, (x, w, constant(q), constant(rows), *rest), call.attrs)
 
 
 class Quantised(NamedTuple):
