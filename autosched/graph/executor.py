@@ -287,7 +287,7 @@ class Closure:
         of kernels in a row."""
         key, captured = len(states), len(self.captured)
         if key not in self.repeated:
-            fits = Repeated.fits(self.body, captured)
+            fits = Repeated.fits(self.body, captured, key)
             self.repeated[key] = Repeated(self.body, captured, key) if fits else None
         repeated = self.repeated[key]
         return None if repeated is None else repeated.run(self.captured, limit, states)

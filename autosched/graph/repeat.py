@@ -1,7 +1,8 @@
-"""A Loop whose body is kernels in a row, without an allocation or a copy in an iteration.
+"""A Loop whose body is kernels in a row, all of whose iterations are one native call.
 
-Each state has two arrays: an iteration reads one and writes the other. So there are two tables of
-addresses, for even and for odd iterations; scanned results are written where they are collected.
+What is scanned is written where it is collected. A state that is scanned as well is read in the row
+before the one that is written; any other has two arrays, of which an iteration reads one and writes
+the other. So there are two tables of addresses, for even and for odd iterations.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.runtime.arrays import empty
+from autosched.runtime.sequence import LOOP, MOVE, loop_runner
 from autosched.tir import dtypes
 
 if TYPE_CHECKING:
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 ROOM = 64
-"""Iterations that scanned results have room for at first, where no limit says how many."""
+"""Iterations that scanned results have room for at first, where their number is not known."""
+TURNS = 1 << 16
+"""Iterations of a native call at most: signals are seen between two calls."""
 
 
 class Repeated:
@@ -31,85 +35,139 @@ class Repeated:
         (step,) = program.native
         fresh = {f.slot: f for f in program.spec.fresh}
         results = program.spec.results
-        self.first, self.states, self.step = captured, states, step
-        self.number = np.zeros((), np.int64)
-        self.true, self.go = np.ones((), bool), np.ones((), bool)
-        self.pairs = [
-            (empty(f.shape, f.dtype), empty(f.shape, f.dtype))
-            for f in (fresh[slot] for slot in results[1 : 1 + states])
-        ]
-        self.scanned = [fresh[slot] for slot in results[1 + states :]]
+        after = results[1 : 1 + states]
+        # A state before an iteration is that after the one before.
+        given = {captured + 2 + k: slot for k, slot in enumerate(after)}
+        scanned = [(given.get(slot, slot), slot not in given) for slot in results[1 + states :]]
+        self.step = step
         self.kept = results[0] == captured + 1
         """Whether the condition stays as it is."""
-        self.tables = [_Table(self, program, parity) for parity in (0, 1)]
+        self.number = np.zeros((), np.int64)
+        self.true, self.go = np.ones((), bool), np.ones((), bool)
+        slots = list(dict.fromkeys(slot for slot, _ in scanned))
+        self.rows = [fresh[slot] for slot in slots]
+        """What is collected. Row 0 is what the first iteration reads of a state, else nothing."""
+        self.scanned = [(slots.index(slot), int(ahead)) for slot, ahead in scanned]
+        """Of what is scanned: where it is collected, and the first of its rows."""
+        self.collected = {k: slots.index(slot) for k, slot in enumerate(after) if slot in slots}
+        self.pairs = {
+            k: tuple(empty(fresh[slot].shape, fresh[slot].dtype) for _ in range(2))
+            for k, slot in enumerate(after)
+            if slot not in slots
+        }
+        moving = {slot: (n, 1) for n, slot in enumerate(slots)}
+        moving |= {captured + 2 + k: (n, 0) for k, n in self.collected.items()}
+        tables = [
+            _Table(program, self._fixed(captured, results, parity), moving) for parity in (0, 1)
+        ]
+        self.tables = tables
+        self.moving = [(n, ahead) for _, (n, ahead) in tables[0].moving]
+        self.moves = np.zeros(len(self.moving), MOVE)
+        for parity, table in enumerate(tables):
+            base = table.cells.ctypes.data
+            self.moves["cells"][:, parity] = [base + 8 * cell for cell, _ in table.moving]
+        go = self.true if self.kept else self.go
+        self.loop = np.zeros((), LOOP)
+        self.loop[()] = (
+            [t.rows.ctypes.data for t in tables],
+            len(step.calls),
+            step.stopped.ctypes.data,
+            self.number.ctypes.data,
+            go.ctypes.data,
+            0,
+            len(self.moves),
+            self.moves.ctypes.data,
+        )
+        self.native = loop_runner(program.flush_denormals)
+
+    def _fixed(self, first: int, results: Sequence[int], parity: int) -> dict[int, Array]:
+        """The arrays of slots in iterations of a parity."""
+        fixed = {first: self.number, first + 1: self.true}
+        for k, pair in self.pairs.items():
+            fixed[first + 2 + k] = pair[1 - parity]
+            fixed[results[1 + k]] = pair[parity]
+        if not self.kept:
+            fixed[results[0]] = self.go
+        return fixed
 
     @staticmethod
-    def fits(program: Program, captured: int) -> bool:
+    def fits(program: Program, captured: int, states: int) -> bool:
         """Whether a body is one: kernels in a row, all of whose results they write, but for a
-        condition that stays as it is."""
+        condition that stays as it is, and states that are scanned as they come in."""
         fresh = {f.slot for f in program.spec.fresh}
         results = program.spec.results
-        made = results[1:] if results[0] == captured + 1 else results
+        alone = results[results[0] == captured + 1 : 1 + states]
+        before = range(captured + 2, captured + 2 + states)
         simple = len(program.steps) == len(program.native) == 1
         # A state that is read where it is written would need a third array.
-        return simple and set(made) <= fresh and len(set(made)) == len(made)
+        written = set(alone) <= fresh and len(set(alone)) == len(alone)
+        return simple and written and set(results[1 + states :]) <= fresh | {*before}
 
     def run(
         self, captured: Sequence[Array], limit: int | None, states: Sequence[Array]
     ) -> list[Array]:
         """The states after the last iteration, and what was scanned, as new arrays. The condition
-        is true at first."""
-        for pair, given in zip(self.pairs, states, strict=True):
-            np.copyto(pair[1], given)  # which even iterations read
-        room = ROOM if limit is None else max(limit, 1)
-        collected = [
-            np.empty((min(room, ROOM), *f.shape), dtypes.array_dtype(f.dtype)) for f in self.scanned
-        ]
+        is true at first. Raises Unsupported where a kernel stops."""
+        limit = None if limit is None else max(limit, 0)
+        room = ROOM if limit is None else limit if self.kept else min(limit, ROOM)
+        collected = [np.empty((room + 1, *f.shape), dtypes.array_dtype(f.dtype)) for f in self.rows]
+        for k, n in self.collected.items():
+            np.copyto(collected[n][0], states[k])
+        for k, pair in self.pairs.items():
+            np.copyto(pair[1], states[k])  # which even iterations read
         for table in self.tables:
             table.capture(captured)
-        places = [(c.ctypes.data, c.strides[0]) for c in collected]
-        n, run, count = 0, self.step.run, len(self.step.calls)
-        while limit is None or n < limit:
-            if collected and n == len(collected[0]):
-                collected = [np.concatenate([c, np.empty_like(c)]) for c in collected]
-                places = [(c.ctypes.data, c.strides[0]) for c in collected]
-            self.number[()] = n
-            table = self.tables[n & 1]
-            for cell, k in table.written:
-                table.cells[cell] = places[k][0] + n * places[k][1]
-            run(table.address, count)
-            n += 1
-            if not self.kept and not self.go[()]:
+        self.go[()] = True
+        self.loop["done"] = done = 0
+        self._place(collected)
+        while limit is None or done < limit:
+            if self.rows and done == room:
+                room *= 2
+                collected = [np.concatenate([c, np.empty_like(c[1:])]) for c in collected]
+                self._place(collected)
+            end = done + TURNS if limit is None else min(done + TURNS, limit)
+            self.native(self.loop.ctypes.data, min(end, room) if self.rows else end)
+            if self.step.stops:
+                self.step.check()
+            done = int(self.loop["done"])
+            if not self.go[()]:
                 break
-        done = [pair[1 - (n & 1)].copy() for pair in self.pairs]
-        return [*done, *(c[:n].copy() for c in collected)]
+        pairs, rows = self.pairs, self.collected
+        last = [
+            collected[rows[k]][done] if k in rows else pairs[k][1 - done % 2]
+            for k in range(len(states))
+        ]
+        out = [x.copy() for x in last]
+        for n, ahead in self.scanned:
+            part = collected[n][ahead : done + ahead]
+            shared = done < room or any(x.base is part.base for x in out)
+            out.append(part.copy() if shared else part)
+        return out
+
+    def _place(self, collected: Sequence[Array]) -> None:
+        """Write where the cells that move begin."""
+        for move, (n, ahead) in zip(self.moves, self.moving, strict=True):
+            stride = collected[n].strides[0]
+            move["base"], move["stride"] = collected[n].ctypes.data + ahead * stride, stride
 
 
 class _Table:
-    """Rows with cells of their own, for the iterations of one parity."""
+    """Rows with cells of their own, for the iterations of one parity. `fixed`: arrays of slots;
+    `moving`: those of slots that move along."""
 
-    def __init__(self, body: Repeated, program: Program, parity: int) -> None:
-        step, results = body.step, program.spec.results
+    def __init__(
+        self, program: Program, fixed: dict[int, Array], moving: dict[int, tuple[int, int]]
+    ) -> None:
+        (step,) = program.native
         self.cells = step.cells.copy()
         self.rows = step.rows.copy()
         self.rows[:, 1] += self.cells.ctypes.data - step.cells.ctypes.data
-        self.address = self.rows.ctypes.data
-        first, states = body.first, body.states
-        fixed = {first: body.number, first + 1: body.true}
-        for k, pair in enumerate(body.pairs):
-            fixed[first + 2 + k] = pair[1 - parity]
-            fixed[results[1 + k]] = pair[parity]
-        if not body.kept:
-            fixed[results[0]] = body.go
-        scanned = {slot: k for k, slot in enumerate(results[1 + states :])}
+        self.moving = [(cell, moving[slot]) for cell, slot in step.patches if slot in moving]
         self.captured: list[tuple[int, int]] = []
-        self.written: list[tuple[int, int]] = []
         for cell, slot in step.patches:
             if slot in fixed:
                 self.cells[cell] = fixed[slot].ctypes.data
-            elif slot in scanned:
-                self.written.append((cell, scanned[slot]))
-            else:
+            elif slot not in moving:
                 self.captured.append((cell, slot))
 
     def capture(self, captured: Sequence[Array]) -> None:

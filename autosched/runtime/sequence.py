@@ -9,7 +9,9 @@ the sequence ends there, and the number of its row, from 1, is written where the
 A sequence whose cells depend on the caller's arrays alone is a function of these arrays
 (`make_sequence`): it is entered as one kernel is, and writes the cells itself.
 
-Either may flush denormals while it runs.
+A loop runs two tables in turns (`loop_runner`), and writes the cells that go along with it.
+
+All may flush denormals while it runs.
 """
 
 from __future__ import annotations
@@ -33,8 +35,26 @@ WORDS = 4
 STOPS = 1 << 32
 """Added to the threads of a row: the kernel's workspace begins with a status."""
 
-_RUN, _ENTER = "autosched_run", "autosched_enter_sequence"
-_FLUSHED = {_RUN: "autosched_run_flushed", _ENTER: "autosched_enter_sequence_flushed"}
+LOOP = np.dtype(
+    [
+        ("rows", "2i8"),
+        ("count", "i8"),
+        ("stopped", "i8"),
+        ("number", "i8"),
+        ("go", "i8"),
+        ("done", "i8"),
+        ("moved", "i8"),
+        ("moves", "i8"),
+    ]
+)
+"""A loop: addresses of the rows of even and of odd iterations; how many rows each has; addresses of
+int64s for the row that stops and for the number of an iteration, and of the bool whether the loop
+goes on; how many iterations are done; how many cells move, and the address of the MOVEs."""
+MOVE = np.dtype([("cells", "2i8"), ("base", "i8"), ("stride", "i8")])
+"""In iteration n, the cell at cells[n % 2] is base + n * stride."""
+
+_RUN, _ENTER, _LOOP = "autosched_run", "autosched_enter_sequence", "autosched_loop"
+_FLUSHED = {n: f"{n}_flushed" for n in (_RUN, _ENTER, _LOOP)}
 """The same with denormals flushed."""
 
 # As in call_ir.py, a kernel is entered with the stack at the end of a page.
@@ -112,6 +132,68 @@ run:
   call void @autosched_run(ptr %rows, i64 %count, ptr %stopped)
   ret void
 }
+
+; Iterations of a LOOP up to a number, the condition, or a kernel that stops.
+define void @autosched_loop(ptr %loop, i64 %end) {
+entry:
+  %p.count = getelementptr i64, ptr %loop, i64 2
+  %count = load i64, ptr %p.count
+  %p.stopped = getelementptr i64, ptr %loop, i64 3
+  %stopped = load ptr, ptr %p.stopped
+  %p.number = getelementptr i64, ptr %loop, i64 4
+  %number = load ptr, ptr %p.number
+  %p.go = getelementptr i64, ptr %loop, i64 5
+  %go = load ptr, ptr %p.go
+  %p.done = getelementptr i64, ptr %loop, i64 6
+  %first = load i64, ptr %p.done
+  %p.moved = getelementptr i64, ptr %loop, i64 7
+  %moved = load i64, ptr %p.moved
+  %p.moves = getelementptr i64, ptr %loop, i64 8
+  %moves = load ptr, ptr %p.moves
+  br label %next
+next:
+  %n = phi i64 [ %first, %entry ], [ %n1, %ran ]
+  %goes = phi i1 [ true, %entry ], [ %goes1, %ran ]
+  %below = icmp slt i64 %n, %end
+  %more = and i1 %below, %goes
+  br i1 %more, label %start, label %done
+start:
+  store i64 %n, ptr %number
+  %odd = and i64 %n, 1
+  br label %each
+each:
+  %i = phi i64 [ 0, %start ], [ %i1, %move ]
+  %left = icmp slt i64 %i, %moved
+  br i1 %left, label %move, label %work
+move:
+  %m = getelementptr [4 x i64], ptr %moves, i64 %i
+  %p.cell = getelementptr i64, ptr %m, i64 %odd
+  %cell = load ptr, ptr %p.cell
+  %p.base = getelementptr i64, ptr %m, i64 2
+  %base = load i64, ptr %p.base
+  %p.stride = getelementptr i64, ptr %m, i64 3
+  %stride = load i64, ptr %p.stride
+  %along = mul i64 %n, %stride
+  %at = add i64 %base, %along
+  store i64 %at, ptr %cell
+  %i1 = add i64 %i, 1
+  br label %each
+work:
+  %p.rows = getelementptr i64, ptr %loop, i64 %odd
+  %rows = load ptr, ptr %p.rows
+  call void @autosched_run(ptr %rows, i64 %count, ptr %stopped)
+  %row = load i64, ptr %stopped
+  %ended = icmp ne i64 %row, 0
+  br i1 %ended, label %done, label %ran
+ran:
+  %n1 = add i64 %n, 1
+  %flag = load i8, ptr %go
+  %goes1 = icmp ne i8 %flag, 0
+  br label %next
+done:
+  store i64 %n, ptr %p.done
+  ret void
+}
 """
 
 
@@ -124,6 +206,7 @@ def _library() -> Library:
     text = f'target triple = "{host.triple}"\n{float_mode_ir(host.arch)}{_IR}'
     text += flushed_ir(host.arch, _FLUSHED[_RUN], _RUN, "ptr %rows, i64 %count, ptr %stopped")
     text += flushed_ir(host.arch, _FLUSHED[_ENTER], _ENTER, "ptr %args, ptr %table, i32 %threads")
+    text += flushed_ir(host.arch, _FLUSHED[_LOOP], _LOOP, "ptr %loop, i64 %end")
     return link(compile_ir(text, host, "full"), (*_FLUSHED, *_FLUSHED.values()))
 
 
@@ -133,6 +216,14 @@ def runner(flush_denormals: bool = False) -> Any:
     that runs them, without the GIL."""
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
     return prototype(_library()[_FLUSHED[_RUN] if flush_denormals else _RUN])
+
+
+@cache
+def loop_runner(flush_denormals: bool = False) -> Any:
+    """A function of (address of a LOOP, the number of iterations after which to stop at the latest)
+    that goes on with a loop, without the GIL. An iteration that a kernel stops is not done."""
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    return prototype(_library()[_FLUSHED[_LOOP] if flush_denormals else _LOOP])
 
 
 def make_sequence(

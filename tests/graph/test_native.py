@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from control_models import any_shape
 from graph_models import info, model, node_model, reference, residual_net
 from onnx import helper, numpy_helper
 
@@ -84,26 +85,69 @@ def test_a_loop_of_kernels_runs_over_tables(condition, rng, repeated):
     assert len(repeated) == len(every)
 
 
-def test_a_loop_that_is_more_than_kernels_runs_in_python(rng, repeated):
+def states_model(scanned, condition):
+    """a = a * 0.5 + x[n], b = a + b of what they were; `scanned`: names of values of the body."""
+    values = {"a_in": [3], "b_in": [3], "a_out": [3], "b_out": [3], "x": [80, 3]}
     body = helper.make_graph(
         [
-            helper.make_node("Add", ["x_in", "x_in"], ["x_out"]),
-            helper.make_node("Identity", ["x_in"], ["seen"]),
-            helper.make_node("Identity", ["go"], ["more"]),
+            helper.make_node("Gather", ["x", "n"], ["row"]),
+            helper.make_node("Mul", ["a_in", "half"], ["part"]),
+            helper.make_node("Add", ["part", "row"], ["a_out"]),
+            helper.make_node("Add", ["a_in", "b_in"], ["b_out"]),
+            helper.make_node("Less", ["n", "ends"], ["more"])
+            if condition
+            else helper.make_node("Identity", ["go"], ["more"]),
+            *(helper.make_node("Identity", [name], [f"y{n}"]) for n, name in enumerate(scanned)),
         ],
         "body",
-        [info("n", [], "int64"), info("go", [], "bool"), info("x_in", [3])],
-        [info("more", [], "bool"), info("x_out", [3]), info("seen", [3])],
+        [info("n", [], "int64"), info("go", [], "bool"), info("a_in", [3]), info("b_in", [3])],
+        [
+            info("more", [], "bool"),
+            info("a_out", [3]),
+            info("b_out", [3]),
+            *(info(f"y{n}", values[name]) for n, name in enumerate(scanned)),
+        ],
     )
-    proto = model(
-        [helper.make_node("Loop", ["steps", "", "x"], ["y", "all"], body=body)],
-        [info("steps", [], "int64"), info("x", [3])],
-        [info("y", [3]), info("all", ["n", 3])],
+    outs = ["a", "b", *(f"ys{n}" for n in range(len(scanned)))]
+    return model(
+        [helper.make_node("Loop", ["steps", "", "a0", "b0"], outs, body=body)],
+        [info("steps", [], "int64"), info("a0", [3]), info("b0", [3]), info("x", [80, 3])],
+        [any_shape(n) for n in outs],
+        {"half": np.float32(0.5), "ends": np.int64(ROOM + 4)},
     )
-    x = rng.standard_normal(3).astype("f4")
-    y, seen = graph.build(graph.from_onnx(proto))(np.asarray(4), x)
-    np.testing.assert_array_equal(y, 16 * x)
-    np.testing.assert_array_equal(seen, [x, 2 * x, 4 * x, 8 * x])
+
+
+@pytest.mark.parametrize("condition", [False, True])
+@pytest.mark.parametrize(
+    "scanned",
+    [(), ("a_out",), ("b_in",), ("a_out", "a_out"), ("b_out", "a_in", "a_out"), ("b_in", "b_in")],
+)
+def test_states_that_are_scanned_are_in_their_rows_alone(scanned, condition, rng, repeated):
+    compiled = graph.build(graph.from_onnx(states_model(scanned, condition)))
+    x = rng.standard_normal((80, 3)).astype("f4")
+    every = (0, 1, 7, ROOM, ROOM + 9)
+    for steps in every:
+        a, b = rng.standard_normal((2, 3)).astype("f4")
+        found = compiled(np.asarray(steps), a, b, x)
+        rows = {name: [] for name in ("a_in", "b_in", "a_out", "b_out")}
+        for n in range(min(steps, ROOM + 5) if condition else steps):
+            after = np.float32(0.5) * a + x[n], a + b
+            for name, value in zip(rows, (a, b, *after), strict=True):
+                rows[name].append(value)
+            a, b = after
+        want = [a, b, *(np.reshape(rows[name], (-1, 3)) for name in scanned)]
+        for f, w in zip(found, want, strict=True):
+            np.testing.assert_allclose(f, w, rtol=1e-5, atol=1e-5)
+        assert not any(np.shares_memory(f, g) for f in found for g in found if f is not g)
+    assert len(repeated) == len(every)
+
+
+def test_a_loop_that_is_more_than_kernels_runs_in_python(rng, repeated):
+    proto = states_model(("b_out", "x"), False)
+    x = rng.standard_normal((80, 3)).astype("f4")
+    zero = np.zeros(3, "f4")
+    _, _, _, seen = graph.build(graph.from_onnx(proto))(np.asarray(4), zero, zero, x)
+    np.testing.assert_array_equal(seen, [x] * 4)
     assert not repeated  # what is scanned is what came in: no kernel writes it
 
 
