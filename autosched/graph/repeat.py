@@ -40,8 +40,8 @@ class Repeated:
         given = {captured + 2 + k: slot for k, slot in enumerate(after)}
         scanned = [(given.get(slot, slot), slot not in given) for slot in results[1 + states :]]
         self.step = step
-        self.kept = results[0] == captured + 1
-        """Whether the condition stays as it is."""
+        self.kept = _stays(program, captured)
+        """Whether the condition stays true."""
         self.number = np.zeros((), np.int64)
         self.true, self.go = np.ones((), bool), np.ones((), bool)
         slots = list(dict.fromkeys(slot for slot, _ in scanned))
@@ -93,10 +93,10 @@ class Repeated:
     @staticmethod
     def fits(program: Program, captured: int, states: int) -> bool:
         """Whether a body is one: kernels in a row, all of whose results they write, but for a
-        condition that stays as it is, and states that are scanned as they come in."""
+        condition that stays true, and states that are scanned as they come in."""
         fresh = {f.slot for f in program.spec.fresh}
         results = program.spec.results
-        alone = results[results[0] == captured + 1 : 1 + states]
+        alone = results[_stays(program, captured) : 1 + states]
         before = range(captured + 2, captured + 2 + states)
         simple = len(program.steps) == len(program.native) == 1
         # A state that is read where it is written would need a third array.
@@ -149,6 +149,13 @@ class Repeated:
         for move, (n, ahead) in zip(self.moves, self.moving, strict=True):
             stride = collected[n].strides[0]
             move["base"], move["stride"] = collected[n].ctypes.data + ahead * stride, stride
+
+
+def _stays(program: Program, captured: int) -> bool:
+    """Whether the condition of a body, true at first, stays so."""
+    slot = program.spec.results[0]
+    constant = {n for n, _ in program.spec.constants}
+    return slot == captured + 1 or (slot in constant and bool(program.template[slot].all()))
 
 
 class _Table:

@@ -17,6 +17,7 @@ from autosched.graph.fold import constant, folded, is_weight
 from autosched.graph.infer import infer
 from autosched.graph.ir import Atom, Binding, Call, Const, Var
 from autosched.graph.onnx_import.files import BOUNDS, Bounds
+from autosched.graph.onnx_import.row_ranges import of_row_range
 from autosched.graph.onnx_import.tensors import check_shape
 from autosched.graph.types import TensorType
 
@@ -98,6 +99,7 @@ class Scope:
         while given and given[-1] is None:
             given.pop()
         call, _ = make_call(name, given, attrs)
+        call = of_row_range(call, self.maker) or call
         try:
             done = None if is_weight(call) else folded(call, len(names))
             if done is None:
@@ -105,6 +107,17 @@ class Scope:
         except Unsupported as e:
             raise Unfit(str(e)) from e
         return done if self.origins is None else self._noted(call, done, self.origins)
+
+    def maker(self, a: Atom) -> Call | None:
+        """The call whose one result an atom is, here or around."""
+        scope: Scope | None = self
+        while scope is not None:
+            for b in reversed(scope.bindings):
+                if b.vars[0] is a:
+                    one = len(b.vars) == 1 and isinstance(b.value, Call)
+                    return b.value if one else None  # type: ignore[return-value]
+            scope = scope.outer
+        return None
 
     def _noted(self, call: Call, done: Sequence[Const], origins: Origins) -> Sequence[Const]:
         # Constants of equal calls are one object, whatever their arguments were computed from.

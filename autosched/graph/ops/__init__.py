@@ -20,6 +20,7 @@ from autosched.graph.ops import reduce as reduce
 from autosched.graph.ops import refused as refused
 from autosched.graph.ops import resize as resize
 from autosched.graph.ops import roi_align as roi_align
+from autosched.graph.ops import row_range as row_range
 from autosched.graph.ops import suppression as suppression
 from autosched.graph.ops import transforms as transforms
 from autosched.graph.ops import unpool as unpool

@@ -44,7 +44,7 @@ def scatter_elements(
         raise Unsupported("indices have more elements than the data along another axis")
     loops = Loops(few, [d for d in range(rank) if d != at], rank - 1)
     place = [f"row{d}" if d == at else i for d, i in enumerate(loops.indices)]
-    body = _index("ScatterElements", f"row{at}", loops.element("indices"), shape[at])
+    body = index_from_first("ScatterElements", f"row{at}", loops.element("indices"), shape[at])
     body += _store(place, loops, x.dtype, reduction)
     return _scattered("scatter_elements", x, indices, updates, loops.around(body))
 
@@ -63,7 +63,7 @@ def scatter_nd(
     body = ""
     for d in range(width):
         found = f"indices[{', '.join([*outer, str(d)])}]"
-        body += _index("ScatterND", f"row{d}", found, shape[d])
+        body += index_from_first("ScatterND", f"row{d}", found, shape[d])
     place = [*(f"row{d}" for d in range(width)), *loops.indices[len(lead) :]]
     store = _store(place, loops, x.dtype, reduction)
     body += loops.nest(len(lead), len(few), store, "vectorized")
@@ -96,7 +96,7 @@ def _check(x: TensorLike, indices: TensorLike, updates: TensorLike, reduction: s
         raise Unsupported("there is nothing to write, or nowhere to")
 
 
-def _index(operator: str, name: str, found: str, extent: int) -> str:
+def index_from_first(operator: str, name: str, found: str, extent: int) -> str:
     """Statements that name an index counted from the first element."""
     return (
         f"{name}_given = T.int64({found})\n"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autosched.graph.infer import inference
 from autosched.graph.ir import Atom, Binding, Body, Call, Const, If, Var
+from autosched.graph.ops.row_range import NAME as ROW_RANGE
 from autosched.graph.passes.bodies import Renaming, body_pass
 from autosched.graph.types import TensorType
 
@@ -25,9 +28,12 @@ def branches(body: Body) -> Body:
                                                            y = op.where(p, a, b)
     """
     now = Renaming()
+    equal: dict[int, set[int]] = {}
     for b in body.bindings:
         value = now.value(b.value)
-        if not isinstance(value, If) or not _cheap(value, b):
+        if isinstance(value, Call) and value.callee == "Equal":
+            equal[id(b.vars[0])] = set(map(id, value.args))
+        if not isinstance(value, If) or not _cheap(value, b, equal):
             now.out.append(Binding(b.vars, value))
             continue
         now.out += [*value.then.bindings, *value.other.bindings]
@@ -36,7 +42,8 @@ def branches(body: Body) -> Body:
     return now.body(body.results)
 
 
-def _cheap(branch: If, b: Binding) -> bool:
+def _cheap(branch: If, b: Binding, equal: Mapping[int, set[int]]) -> bool:
+    """`equal`: the ids of what is compared, by the id of the result."""
     condition = _type(branch.condition)
     if condition is None or condition.elements != 1 or condition.dtype != "bool":
         return False
@@ -45,7 +52,17 @@ def _cheap(branch: If, b: Binding) -> bool:
         if t is None or _type(x) != t or _type(y) != t or len(t.known) < len(condition.known):
             return False
     inner = [*branch.then.bindings, *branch.other.bindings]
-    return all(map(_is_plain, inner)) and sum(map(_elements, inner)) <= MAX_ELEMENTS
+    bounds = equal.get(id(branch.condition))
+    plain = all(_is_plain(b) or _is_empty_range(b, bounds) for b in inner)
+    return plain and sum(map(_elements, inner)) <= MAX_ELEMENTS
+
+
+def _is_empty_range(b: Binding, bounds: set[int] | None) -> bool:
+    """Whether it reduces rows between `bounds`, which are none where the bounds are equal."""
+    value = b.value
+    if not isinstance(value, Call) or value.callee != ROW_RANGE or len(value.args) > 3:
+        return False
+    return bounds == set(map(id, value.args[1:]))
 
 
 def _is_plain(b: Binding) -> bool:
