@@ -114,14 +114,23 @@ def _scattered(
     if known.get(id(indices)) is not indices or [*lead, *shape[width:]] != _shape(updates):
         return None
     slices = _long(shape[width:])
-    data, new = _var(x, [*shape[:width], *slices]), _var(updates, [*lead, *slices])
-    result = _var(v, [*shape[:width], *slices])
-    return [
-        _reshaped(known[id(x)], data),
-        _reshaped(known[id(updates)], new),
-        Binding((result,), Call("ScatterND", (data, indices, new), value.attrs)),
-        _reshaped(result, made),
-    ]
+    result = _as(made, v, [*shape[:width], *slices])
+    bindings: list[Binding] = []
+    parts: list[Atom] = []
+    for before, extents in ((x, [*shape[:width], *slices]), (updates, [*lead, *slices])):
+        part = _as(known[id(before)], before, extents)
+        # A routine reads what is stored: what a reshape makes is a copy.
+        if part is not known[id(before)]:
+            bindings.append(_reshaped(known[id(before)], part))
+        parts.append(part)
+    call = Call("ScatterND", (parts[0], indices, parts[1]), value.attrs)
+    bindings.append(Binding((result,), call))
+    return bindings if result is made else [*bindings, _reshaped(result, made)]
+
+
+def _as(now: Var, like: Var, shape: list[int]) -> Var:
+    """A variable of a shape: the one that there is where it has it."""
+    return now if _shape(now) == shape else _var(like, shape)
 
 
 def _shape(v: Var) -> list[int]:

@@ -117,3 +117,22 @@ def test_scattered_slices(shape: tuple[int, ...], width: int, perm: tuple[int, .
         want[tuple(place)] = row
     found = graph.build(graph.module(main=graph.function(inputs, made)))(x, places, y)[0]
     np.testing.assert_array_equal(found, want.transpose())
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices"), [((40, 8), (5, 1)), ((4, 9, 8), (5, 2)), ((6, 1, 8), (5, 1))]
+)
+def test_slices_are_scattered_without_copies(
+    shape: tuple[int, ...], indices: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal(shape).astype("f4")
+    at = np.stack([rng.permutation(40)[:5] % n for n in shape[: indices[1]]], 1)
+    new = rng.standard_normal((5, *shape[indices[1] :])).astype("f4")
+    given = [graph.var(n, a.shape, a.dtype.name) for n, a in zip("xiu", (x, at, new), strict=True)]
+    module = graph.module(main=graph.function(given, op.scatter_nd(*given)))
+    (f,) = primitives(optimise(module))
+    assert "T.alloc_buffer" not in str(lower(f))
+    want = x.copy()
+    for place, row in zip(at, new, strict=True):
+        want[tuple(place)] = row
+    np.testing.assert_array_equal(graph.build(module)(x, at, new)[0], want)
