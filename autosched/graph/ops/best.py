@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 PARTS = 32
 """Elements of which only the best one is looked at first."""
-_LOW = np.uint64(0xFFFFFFFF)
+_LOW = 0xFFFFFFFF
 
 
 def best(x: Array, n: int, largest: bool) -> tuple[Array, Array]:
@@ -24,7 +25,8 @@ def best(x: Array, n: int, largest: bool) -> tuple[Array, Array]:
         size = x.shape[-1]
         order = np.argsort(x[..., ::-1] if largest else x, -1, kind="stable")
         index = (size - 1 - order[..., ::-1] if largest else order)[..., :n].astype(np.int64)
-    return np.take_along_axis(x, index, -1), index
+    starts = (np.arange(prod(x.shape[:-1])) * x.shape[-1]).reshape(*x.shape[:-1], 1)
+    return x.reshape(-1)[index + starts], index
 
 
 def _of_parts(x: Array, n: int, largest: bool) -> Array | None:
@@ -50,15 +52,18 @@ def _of_parts(x: Array, n: int, largest: bool) -> Array | None:
 
 
 def _first(keys: Array, n: int) -> Array:
-    found: Array = np.sort(np.partition(keys, n - 1, -1)[..., :n], -1) & _LOW
-    return found.astype(np.int64)
+    found: Array = np.partition(keys, n - 1, -1)[..., :n]
+    found.sort(-1)
+    found &= _LOW
+    return found
 
 
 def _has_keys(x: Array) -> bool:
     """Whether elements have fewer than 64 bits, and all are numbers."""
     if x.dtype.kind not in "bfiu" or x.dtype.itemsize > 4 or x.shape[-1] > _LOW:
         return False
-    return x.dtype.kind != "f" or not np.isnan(x).any()
+    # A maximum is NaN where any element is.
+    return x.dtype.kind != "f" or x.size == 0 or not np.isnan(x.max())
 
 
 def _keys(x: Array, index: Array, largest: bool) -> Array | None:
@@ -68,10 +73,12 @@ def _keys(x: Array, index: Array, largest: bool) -> Array | None:
     if not _has_keys(x):
         return None
     if x.dtype.kind == "f":
-        bits = (x.astype(np.float32) + np.float32(0)).view(np.uint32)  # one zero
-        order = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+        order = np.add(x, np.float32(0), dtype=np.float32).view(np.int32)  # one zero
+        order ^= (order >> 31) & np.int32(0x7FFFFFFF)
     else:
-        above = 0 if x.dtype.kind in "bu" else 1 << 31
-        order = (x.astype(np.int64) + above).astype(np.uint32)
-    order = (~order if largest else order).astype(np.uint64)
-    return (order << np.uint64(32)) | index.astype(np.uint64)
+        order = x.astype(np.int64)
+        order -= 1 << 31 if x.dtype == np.uint32 else 0
+    keys = (~order if largest else order).astype(np.int64)
+    keys <<= 32
+    keys |= index
+    return keys
