@@ -12,13 +12,15 @@ from autosched.errors import ScheduleError
 from autosched.schedule import Schedule
 from autosched.sketch.analysis import BlockInfo, analyse_blocks
 from autosched.sketch.rules.inline import worth_inlining
+from autosched.tir import dtypes
 from autosched.tir.affine import Affine, Digit
 from autosched.tir.expr import Slot, Var
 from autosched.tir.nodes import Block, sites
 
 
-def separate_digits(schedule: Schedule) -> None:
-    """Split every axis that some access takes apart, where a primitive allows it.
+def separate_digits(schedule: Schedule, vector_bytes: int = 0) -> None:
+    """Split every axis that some access takes apart, where a primitive allows it; but not one that
+    fills vectors of `vector_bytes`, each element of which is read for several neighbours.
 
     What only moves elements first goes into what reads them, and that into its readers where it is
     cheap: a block whose axes are split is not inlined any more.
@@ -33,13 +35,39 @@ def separate_digits(schedule: Schedule) -> None:
         refused: set[tuple[int, int]] = set()
         while True:
             handle = schedule.get_block(name)
-            found = _next_split(schedule.get(handle), refused)
+            block = schedule.get(handle)
+            found = _next_split(block, refused | _repeats(block, vector_bytes))
             if found is None:
                 break
             try:
                 schedule.split_axis(handle, *found)
             except ScheduleError:
                 refused.add(found)
+
+
+def _repeats(block: Block, vector_bytes: int) -> set[tuple[int, int]]:
+    """What is not to be split, as of `_next_split`: the last axis of a result where neighbours read
+    the same element, as those of a nearest resize do. A vector of them is a shorter one that is
+    loaded and spread; as two axes, vectors would be as short as what neighbours share."""
+    if block.reducer is not None or len(block.writes) != 1 or not block.writes[0].indices:
+        return set()
+    (write,), last = block.writes, block.writes[0].indices[-1]
+    axis = last.single_var() if isinstance(last, Affine) else None
+    lanes = vector_bytes // dtypes.itemsize(write.buffer.dtype)
+    found = set(_divisors(block, axis)) if axis is not None else set()
+    if len(found) != 1 or lanes % (d := found.pop()):
+        return set()
+    position = next(n for n, a in enumerate(block.iters) if a.var is axis)
+    return {(position, d)} if not _cyclic(block, axis) else set()
+
+
+def _cyclic(block: Block, var: Var | None) -> bool:
+    """Whether some access takes the rest of a division of the axis."""
+    indices = (i for a in (*block.reads, *block.writes) for i in a.indices)
+    atoms = (atom for i in indices if isinstance(i, Affine) for atom, _ in i.terms)
+    return any(
+        isinstance(x, Digit) and x.mod is not None and x.base.single_var() is var for x in atoms
+    )
 
 
 def _moves(block: Block) -> bool:

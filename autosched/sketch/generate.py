@@ -43,7 +43,7 @@ def generate_states(
         schedule = prepared(func)
     else:
         schedule = Schedule(func)
-        separate_digits(schedule)
+        separate_digits(schedule, target.vector_bytes)
     canonicalise(schedule)
     states = [State(schedule, target)]
     inline, main = (GPU_INLINE_RULES, GPU_RULES) if target.is_gpu else (INLINE_RULES, CPU_RULES)

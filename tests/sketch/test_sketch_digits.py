@@ -54,3 +54,32 @@ def test_moved_rows_are_read_where_they_lie(after: int) -> None:
 def test_vectors_stay_long_behind_moved_columns() -> None:
     """Three lanes of each would compute exp."""
     assert names(columns_in_turns()) == ["moved", "e0"]
+
+
+@pytest.mark.parametrize(
+    ("extent", "by", "dtype", "whole"),
+    [
+        (64, 2, "float32", True),
+        (37, 2, "float32", True),
+        (20, 4, "float32", True),
+        (5, 2, "float64", True),
+        (33, 2, "int8", True),
+        (21, 3, "float32", False),  # three neighbours fill no vector
+    ],
+)
+def test_neighbours_that_read_one_element_share_a_vector(
+    extent: int, by: int, dtype: str, whole: bool
+) -> None:
+    """The last axis of a nearest resize stays one."""
+    a = te.placeholder((5, extent), dtype, name="A")
+    b = te.placeholder((10, extent * by), dtype, name="B")
+    made = te.compute((10, extent * by), lambda i, j: a[i // 2, j // by] + b[i, j], name="near")
+    func = te.create_prim_func([a, b, made])
+    scheduled = default_schedule(func, HOST).func
+    (site,) = sites(scheduled)
+    assert (int(site.block.iters[-1].extent) == extent * by) == whole
+    rng = np.random.default_rng(0)
+    data, more = (rng.integers(-60, 60, s).astype(dtype) for s in ((5, extent), (10, extent * by)))
+    out = empty((10, extent * by), dtype)
+    Function(build_artifact(scheduled, HOST))(data, more, out)
+    np.testing.assert_array_equal(out, data.repeat(2, 0).repeat(by, 1) + more)
