@@ -147,13 +147,27 @@ def test_identities_of_partial_combinations_are_neutral() -> None:
         lambda x, y: (te.if_then_else(x[1] >= y[1], x[0], y[0]), te.max(x[1], y[1])),
         lambda i, v: (te.const(-1, i), te.min_value(v)),
     )
-    added = te.comm_reducer(  # mean and count: 0 / 0 where both counts are 0
-        lambda x, y: ((x[0] * x[1] + y[0] * y[1]) / (x[1] + y[1]), x[1] + y[1]),
+    added = te.comm_reducer(  # mean and count: a mean of no values is 0
+        lambda x, y: (
+            te.select(x[1] + y[1] == 0.0, 0.0, (x[0] * x[1] + y[0] * y[1]) / (x[1] + y[1])),
+            x[1] + y[1],
+        ),
         lambda a, b: (te.const(0, a), te.const(0, b)),
     )
     logs = te.comm_reducer(lambda x, y: te.log(te.exp(x) + te.exp(y)), lambda t: lowest)
     for made in (first((k, A[0, k]), k), added((A[0, k], A[1, k]), k), (logs(A[0, k], k),)):
         assert made[0].dtype in ("int64", "float32")
+
+
+def test_an_identity_that_combines_with_itself_to_nan_is_refused() -> None:
+    k = te.reduce_axis((0, 4), name="k")
+    mean = te.comm_reducer(  # 0 / 0 where both counts are 0, as in lanes beyond the last element
+        lambda x, y: ((x[0] * x[1] + y[0] * y[1]) / (x[1] + y[1]), x[1] + y[1]),
+        lambda a, b: (te.const(0, a), te.const(0, b)),
+        name="mean",
+    )
+    with pytest.raises(TensorExprError, match=r"mean combines its identity \(0.0, 0.0\) with its"):
+        mean((A[0, k], A[1, k]), axis=k)
 
 
 def test_errors_of_calls_name_the_function() -> None:

@@ -82,6 +82,13 @@ def check_identity(reducer: Reducer) -> None:
     Raises TensorExprError where it is not.
     """
     neutral = [np.dtype(i.dtype).type(i.value) for i in reducer.identity]  # type: ignore[attr-defined]
+    twice = _combined(reducer, neutral, neutral)
+    if any(np.isnan(f) and not np.isnan(n) for f, n in zip(twice, neutral, strict=True)):
+        raise TensorExprError(
+            f"reducer {reducer.name} combines its identity {_text(neutral)} with itself to "
+            f"{_text(twice)}, as lanes and threads without an element do; expected "
+            f"{_text(neutral)}: choose there, as in te.select(n == 0, 0.0, s / n)"
+        )
     samples = [*_ORDINARY, *_EXTREME]
     dtype = reducer.lhs[0].dtype
     if len(reducer.lhs) == 1 and dtypes.is_int(dtype):
@@ -89,17 +96,24 @@ def check_identity(reducer: Reducer) -> None:
         samples += [0.99 * dtypes.minimum(dtype), 0.99 * dtypes.maximum(dtype)]
     for sample in samples:
         point = [_value(sample + n, v.dtype) for n, v in enumerate(reducer.lhs)]
+        if len(point) > 1 and any(p == i for p, i in zip(point, neutral, strict=True)):
+            continue  # parts of the identity alone may never occur: a count of 0, a mean of 1
         for first, second in ((neutral, point), (point, neutral)):
-            values = dict(zip((*reducer.lhs, *reducer.rhs), (*first, *second), strict=True))
-            with np.errstate(all="ignore"):
-                found = [evaluate(e, values) for e in reducer.combine]
+            found = _combined(reducer, first, second)
             if sample not in _ORDINARY and not all(np.isfinite(f) for f in found):
                 continue
             if not all(np.allclose(f, p, rtol=1e-2) for f, p in zip(found, point, strict=True)):
                 raise TensorExprError(
                     f"identity of reducer {reducer.name} is not neutral: combining "
-                    f"{_text(first)} with {_text(second)} gives {_text(found)}"
+                    f"{_text(first)} with {_text(second)} gives {_text(found)}; expected "
+                    f"{_text(point)}: give another identity, or a combination that it leaves as is"
                 )
+
+
+def _combined(reducer: Reducer, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    values = dict(zip((*reducer.lhs, *reducer.rhs), (*first, *second), strict=True))
+    with np.errstate(all="ignore"):
+        return [evaluate(e, values) for e in reducer.combine]
 
 
 def _value(sample: float, dtype: str) -> Any:

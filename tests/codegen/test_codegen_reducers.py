@@ -30,6 +30,16 @@ gauss = te.comm_reducer(
 """Product of complex numbers as pairs."""
 
 
+def _welford(x: Any, y: Any) -> Any:
+    total, apart = x[0] + y[0], y[1] - x[1]
+    share = y[0] / te.select(total == 0.0, 1.0, total)
+    return total, x[1] + apart * share, x[2] + y[2] + apart * apart * x[0] * share
+
+
+welford = te.comm_reducer(_welford, lambda *types: [te.const(0, t) for t in types], name="welford")
+"""Count, mean and sum of squared deviations of two parts."""
+
+
 def plain(sch: Schedule, i: Any, k: Any) -> None:
     """A register tile of one accumulator."""
 
@@ -197,6 +207,24 @@ def test_user_defined_reducers(form: Callable[..., None], dtype: str) -> None:
     if form not in (decomposed, factored):
         func = pair(gauss, lambda a, i, k: a[i, k], (dtype, dtype))
         check(scheduled(func, form), func, [values(dtype, "gauss")])
+
+
+@pytest.mark.parametrize("k", [5, K])
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+def test_mean_and_deviation_in_one_pass(form: Callable[..., None], k: int) -> None:
+    """Rows shorter than a vector too, whose other lanes combine identities."""
+    if form in (decomposed, factored):
+        pytest.skip("of blocks with one output")
+    a = te.placeholder((N, k), name="a")
+    axis = te.reduce_axis((0, k), name="k")
+    out = te.compute(
+        (N,), lambda i: welford((te.const(1.0), a[i, axis], te.const(0.0)), axis=axis), name="out"
+    )
+    func = te.create_prim_func([a, *out])
+    rows = np.random.default_rng(1).standard_normal((N, k), dtype=np.float32)
+    found = check(scheduled(func, form), func, [rows], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], rows.mean(1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[2], rows.var(1) * k, rtol=1e-4, atol=1e-5)
 
 
 @MANY
