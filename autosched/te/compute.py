@@ -28,6 +28,10 @@ from autosched.tir.expr import Expr, Var
 from autosched.tir.height import nodes
 from autosched.tir.size_atoms import SizeVar
 
+TAKES_NO_EXPRESSION = ("IterVar", "TensorRead", "Call", "Const", "valid indices")
+"""What Python and NumPy say of an expression where they need a number: names of its class, or
+of an index of an array."""
+
 
 def compute(
     shape: Any,
@@ -58,6 +62,14 @@ def compute(
         result = fcompute(*axis)
     except TensorExprError as error:
         raise TensorExprError(f"in compute {label}: {error}") from error
+    except (TypeError, IndexError) as error:
+        if not any(name in str(error) for name in TAKES_NO_EXPRESSION):
+            raise  # of the caller's own
+        raise TensorExprError(
+            f"in compute {label}: {error}; indices and elements are expressions, whose values are "
+            "not known while the program is written: use te.exp and its like for functions of "
+            "Python, .astype(dtype) for int and float, a te.placeholder for a table"
+        ) from error
     check_tag(tag, f"compute {label}")
     many = isinstance(result, (tuple, list))
     parts = tuple(_element(e, label) for e in (result if many else (result,)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autosched import te
@@ -113,6 +115,18 @@ MISUSES: dict[str, tuple[Callable[[], Any], str]] = {
     "python if": (
         lambda: one(lambda i: A[i, 0] if i < 2 else A[i, 1]),
         "in compute C: an expression has no truth value",
+    ),
+    "function of math": (
+        lambda: one(lambda i: math.exp(A[i, 0])),
+        "in compute C: must be real number, not TensorRead; indices and elements are expressions",
+    ),
+    "list as a table": (
+        lambda: one(lambda i: A[i, 0] * [1.0, 2.0, 3.0, 4.0][i]),
+        "a te.placeholder for a table",
+    ),
+    "array as a table": (
+        lambda: one(lambda i: A[i, 0] * np.ones(4)[i]),
+        "a te.placeholder for a table",
     ),
     "python if on equality": (
         lambda: one(lambda i: A[i, 0] if i == 0 else A[i, 1]),
