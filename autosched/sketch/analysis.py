@@ -29,6 +29,8 @@ class BlockInfo:
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     is_output: bool
+    across: Iter | None = None
+    """A spatial axis for the vectors in the place of the one that is contiguous in the result."""
 
     @property
     def name(self) -> str:
@@ -79,7 +81,10 @@ class BlockInfo:
 
     @cached_property
     def vector_axis(self) -> Iter | None:
-        """The spatial axis that is contiguous in the result: the last index of the first write."""
+        """The spatial axis that is contiguous in the result: the last index of the first write;
+        `across`, where there is one."""
+        if self.across is not None:
+            return self.across
         indices = self.block.writes[0].indices
         if not indices or not isinstance(indices[-1], Affine):
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import scan_programs
 
@@ -112,6 +113,18 @@ def library(name: str, *args: object) -> Callable[[], PrimFunc]:
     return lambda: prim_func_of(name, args)
 
 
+def bodies(n: int, components: int = 3) -> PrimFunc:
+    """The forces of `n` bodies on one another: few results a body, each of much arithmetic."""
+    x, mass = te.placeholder((n, components), name="x"), te.placeholder((n,), name="mass")
+    k = te.reduce_axis((0, n), name="k")
+
+    def term(i: Any, c: Any) -> Any:
+        square = sum((x[k, d] - x[i, d]) * (x[k, d] - x[i, d]) for d in range(components))
+        return te.sum((x[k, c] - x[i, c]) * mass[k] * te.rsqrt(square + 1.0), axis=k)
+
+    return create_prim_func([x, mass, te.compute((n, components), term, name="force")])
+
+
 PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "matmul": library("matmul", 33, 5, 70),
     "matmul prime": library("matmul", 127, 131, 13),
@@ -143,6 +156,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "scaled rows": lambda: scaled_rows(19, 37, 29),
     "scores of parts": lambda: scores(37, 3, 8, False),
     "scores of parts by head": lambda: scores(37, 3, 8, True),
+    "bodies": lambda: bodies(53),
     "cumsum": library("cumsum", 40, 1000),
     "ema": library("ema", 9, 37),
     "rnn": library("rnn", 30, 1, 40, 50),

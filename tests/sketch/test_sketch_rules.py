@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rule_programs import (
     PROGRAMS,
+    bodies,
     column_sum,
     row_norms,
     scores,
@@ -179,6 +180,15 @@ def test_groups_of_few_channels_share_vectors(channels: int, groups: int) -> Non
     ir = generate_ir(default_schedule(func, target).func, target).ir
     assert "fma.v16f32" in ir
     assert "gather" not in ir
+
+
+def test_few_costly_results_beside_each_other_have_vectors_across() -> None:
+    assert choices(bodies(53))[0] == ("force.across",)
+    assert ("force",) in choices(bodies(53))
+    assert "fma.v16f32" in generate_ir(default_schedule(bodies(53), WIDE).func, WIDE).ir
+    # Rows that fill half a vector, too few bodies, and sums of products stay as they lie.
+    for func in (bodies(53, 8), bodies(15), prim_func_of("matmul", (53, 53, 3))):
+        assert not any("across" in name for name in names(func))
 
 
 def test_few_long_reductions_are_cut_into_pieces_for_the_threads() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import gcd, prod
 
-from autosched.sketch.analysis import BlockInfo, used_axes
+from autosched.sketch.analysis import CHEAP, BlockInfo, used_axes
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import is_contiguous
 from autosched.target import Target
@@ -86,6 +86,21 @@ def shared_groups(info: BlockInfo, target: Target) -> Iter | None:
         return None
     # A consumer writes whole vectors: those of the last groups of a tile must not hang over it.
     return groups if whole(extent_of(groups), size, lanes) else None
+
+
+def across(info: BlockInfo, target: Target) -> BlockInfo | None:
+    """The block with its vectors over its longest axis, where the contiguous one has less than half
+    a vector of results and each costs much: forces of bodies by their three components.
+
+    Results and data are then read and stored element by element; a product would lose by that.
+    """
+    short, longest = info.vector_axis, max(info.spatial, key=extent_of)
+    assert short is not None  # the condition asks for one
+    lanes = lanes_of(info, target)
+    few = 2 * extent_of(short) < lanes <= extent_of(longest)
+    if not few or info.cost <= CHEAP or shared_groups(info, target) is not None:
+        return None
+    return replace(info, across=longest)
 
 
 def whole(groups: int, size: int, lanes: int) -> list[int]:
@@ -169,6 +184,8 @@ def tiles_around(extent: int, inner: int, tiles: int) -> tuple[int, int, int]:
 def shares_dimension(info: BlockInfo, vector: Iter) -> bool:
     """Whether another axis numbers results in the dimension of the vector axis, as the groups of a
     convolution do: what hangs over the end of one group lies in the next."""
+    if info.across is not None:
+        return False
     last = info.block.writes[0].indices[-1]
     assert isinstance(last, Affine)  # or it would have no vector axis
     return any(a is not vector and extent_of(a) > 1 and last.uses((a.var,)) for a in info.spatial)

@@ -29,6 +29,7 @@ from autosched.sketch.analysis import (
 from autosched.sketch.decisions import DecisionSpec, TileSpec
 from autosched.sketch.rules.default import axis_loops, bytes_of
 from autosched.sketch.rules.tile_defaults import (
+    across,
     default_copies,
     default_rows,
     default_vectors,
@@ -111,6 +112,9 @@ class MultiLevelTiling:
         consumer = elementwise_consumer(info, blocks)
         turned = turned_consumer(info, blocks)
         weights = prepared_weights(state.schedule.func)
+        crossed = across(info, state.target)
+        if crossed is not None:
+            yield self._sketch(state, crossed, None, {}, False)
         specs = tile_specs(info, state.target, weights)
         operands = packable(info, specs, weights, block in state.factored)
         modes = [packing_modes(o) for o in operands]
@@ -154,7 +158,9 @@ class MultiLevelTiling:
         levels = split_levels(schedule, block, info, specs, state.target)
         # Loops get their kinds last: a primitive that finds kinds checks all of them again.
         vector_loops = [levels.vector_loop]
-        form = "" if copy is None else ".cache" if cached else ".fused"
+        form = "" if info.across is None else ".across"
+        if copy is not None:
+            form = ".cache" if cached else ".fused"
         if copy is not None:
             try:
                 turned = not cached and elementwise_consumer(info, state.blocks()) is None
@@ -230,17 +236,19 @@ def tile_specs(
     taps = default_copies(info)
     down = register_tiles(info, target)
     panels = reads_panels(info)
+    # Decisions of their own: the axes' roles are others.
+    tile = info.name if info.across is None else f"{info.name}.across"
     if streamed:
         taps = {id(info.reduce[-1].var): min(STREAMS, extent_of(info.reduce[-1]))}
     for axis in info.block.iters:
         name, extent = axis.var.name, extent_of(axis)
-        label = f"{info.name}.{name}"
+        label = f"{tile}.{name}"
         if axis.kind == "reduce":
             copies = taps.get(id(axis.var), 1)
             block = 1 if streamed else min(-(-extent // copies), DEPTH if panels else DEPTH // 2)
             default: tuple[int, ...] = (block, copies)
             pair = (f"{label}.1", f"{label}.2")
-            found.append(TileSpec(info.name, name, pair, extent, "reduce", 1, default))
+            found.append(TileSpec(tile, name, pair, extent, "reduce", 1, default))
             continue
         levels = tuple(f"{label}.{n}" for n in (1, 2, 3))
         if groups is not None and axis is vector:
@@ -250,19 +258,19 @@ def tile_specs(
             # Two vectors, or what leaves no tail: its lanes would be loaded one by one.
             inner = min(whole(extent, size, lanes), key=lambda n: abs(n * size - 2 * lanes))
             default = 1, dividing(extent // inner), inner
-            found.append(TileSpec(info.name, name, levels, extent, "vector", each, default))
+            found.append(TileSpec(tile, name, levels, extent, "vector", each, default))
         elif axis is vector:
             inner = min(default_vectors(info, target, lanes) * lanes, extent)
             tiles = -(-extent // inner // target.num_cores) if streamed else 1 if panels else 4
             default = tiles_around(extent, inner, max(tiles, 1))
             if extent % prod(default) and shares_dimension(info, vector):
                 default = without_tail(extent, lanes)
-            found.append(TileSpec(info.name, name, levels, extent, "vector", lanes, default))
+            found.append(TileSpec(tile, name, levels, extent, "vector", lanes, default))
         elif not is_reused(info, axis):
-            found.append(TileSpec(info.name, name, levels[:2], extent, "outer", 1, (1, 1)))
+            found.append(TileSpec(tile, name, levels[:2], extent, "outer", 1, (1, 1)))
         else:
             default = tiles_around(extent, rows.get(id(axis.var), 1), down)
-            found.append(TileSpec(info.name, name, levels, extent, "rows", 1, default))
+            found.append(TileSpec(tile, name, levels, extent, "rows", 1, default))
     found = within_cache(found, info, target)
     return enough_tasks(found, target.num_cores if streamed else 4 * target.num_cores)
 
