@@ -216,7 +216,8 @@ class Indexer:
                 part = Linear()
                 part.move([q if mod is None else q % mod for q in quotients])
             else:
-                part = Linear(vector=self._floor(self.vector(base), div, mod, width))
+                carried = self._carried(base, div, mod, width)
+                part = carried or Linear(vector=self._floor(self.vector(base), div, mod, width))
             self.add_scaled(out, part, c)
         elif not base.terms and isinstance(div, int) and not isinstance(mod, str):
             value = base.const // div
@@ -226,6 +227,36 @@ class Indexer:
             if mod is None and self.may_fall(base):
                 self.signed.add(name)
             out.add(name, c)
+
+    def _carried(
+        self, base: Linear, div: int | str, mod: int | str | None, width: int
+    ) -> Linear | None:
+        """A digit of lanes that pass at most one multiple: the first lane's, and a carry. Only
+        that lane is divided, since processors divide vectors of i64 lane by lane. None where lanes
+        reach further, or shifts and masks do."""
+        if base.vector is not None or base.offsets or isinstance(div, str) or isinstance(mod, str):
+            return None
+        whole = div if div > 1 or mod is None else mod
+        if abs(base.step) * (width - 1) > whole or all(n & (n - 1) == 0 for n in (div, mod or 1)):
+            return None
+        up, first, op = base.step > 0, self.scalar(base), self.b.op
+        t, mask = f"<{width} x i64>", f"<{width} x i1>"
+        rest = self._floor(first, 1, whole, 1)
+        lanes = self.vector(Linear(0, {rest: 1}, base.step))
+        past = op(f"icmp {'sge' if up else 'slt'} {t} {lanes}, splat (i64 {whole if up else 0})")
+        if div == 1:
+            turned = op(f"add {t} {lanes}, splat (i64 {-whole if up else whole})")
+            return Linear(vector=op(f"select {mask} {past}, {t} {turned}, {t} {lanes}"))
+        carry = op(f"{'zext' if up else 'sext'} {mask} {past} to {t}")
+        quotient = self._floor(first, div, mod, 1)
+        if mod is None:
+            if self.may_fall(base):
+                self.signed.add(quotient)
+            return Linear(terms={quotient: 1}, vector=carry)
+        sums = op(f"add {t} {self.splat(quotient, 'i64', width)}, {carry}")
+        over = op(f"icmp eq {t} {sums}, splat (i64 {mod if up else -1})")
+        turned = f"splat (i64 {0 if up else mod - 1})"
+        return Linear(vector=op(f"select {mask} {over}, {t} {turned}, {t} {sums}"))
 
     def may_fall(self, value: Linear) -> bool:
         """Whether a part of a value that is known from 0 up may be negative."""
