@@ -121,12 +121,11 @@ class Recorder:
 
     def _found(self, rv: object) -> str:
         """What stands where a handle of this schedule was expected, for a message."""
-        if not isinstance(rv, (BlockRV, LoopRV)):
-            return shown(rv)
-        kind = "block" if isinstance(rv, BlockRV) else "loop"
-        if rv in self._things:
-            return f"{rv!r}, a {kind}"
-        return f"{rv!r}, a {kind} of another schedule; take handles from get_block and get_loops"
+        found = shown(rv)
+        if isinstance(rv, (BlockRV, LoopRV)):
+            other = "" if rv in self._things else " of another schedule"
+            found = f"{rv!r}, a {'block' if isinstance(rv, BlockRV) else 'loop'}{other}"
+        return f"{found}; take handles from get_block and get_loops"
 
     def _place(self, rv: BlockRV | LoopRV | str) -> str | Var:
         if isinstance(rv, LoopRV):

@@ -100,6 +100,11 @@ OF_LOOPS: dict[str, Case] = {
         lambda s: [loops(s, "B"), s.split(loops(Schedule(add_one()), "B")[0], [None, 2])],
         "expected a loop of this schedule; found l1, a loop of another schedule",
     ),
+    "name for loop": (
+        add_one,
+        lambda s: s.split("i", [None, 2]),  # type: ignore[arg-type]
+        "expected a loop of this schedule; found 'i'; take handles from get_block and get_loops",
+    ),
     "unknown key": (
         add_one,
         lambda s: s.annotate(s.get_block("B"), "steaming", True),
