@@ -12,6 +12,7 @@ from autosched.runtime.function import Function
 from autosched.sketch.default import default_schedule
 from autosched.target import Target
 from autosched.te import Tensor
+from autosched.tir.expr import Expr
 from autosched.tir.nodes import PrimFunc, sites
 
 HOST = Target("llvm -num-cores=2")
@@ -83,3 +84,27 @@ def test_neighbours_that_read_one_element_share_a_vector(
     out = empty((10, extent * by), dtype)
     Function(build_artifact(scheduled, HOST))(data, more, out)
     np.testing.assert_array_equal(out, data.repeat(2, 0).repeat(by, 1) + more)
+
+
+def repeated(times: int) -> PrimFunc:
+    """Every byte of A for some results beside each other."""
+    a = te.placeholder((12, 40), "uint8", name="A")
+
+    def part(i: te.IterVar, j: te.IterVar) -> Expr:
+        return te.cast(a[i, j // times] >> te.cast(j % times, "uint8"), "int8")
+
+    return te.create_prim_func([a, te.compute((12, 40 * times), part, name="parts")])
+
+
+@pytest.mark.parametrize(("times", "whole"), [(2, True), (4, True), (8, True), (3, False)])
+def test_vectors_run_over_the_parts_of_several_elements(times: int, whole: bool) -> None:
+    """Lanes know their elements where each is for a power of two; else copies are as fast."""
+    func = repeated(times)
+    schedule = default_schedule(func, HOST).func
+    (block,) = (s.block for s in sites(schedule))
+    assert (len(block.iters) == 2) is whole
+    data = np.random.default_rng(0).integers(0, 256, (12, 40)).astype("uint8")
+    out = empty((12, 40 * times), "int8")
+    Function(build_artifact(schedule, HOST))(data, out)
+    want = (data[:, :, None] >> np.arange(times, dtype="uint8")).astype("int8")
+    np.testing.assert_array_equal(out, want.reshape(12, -1))
