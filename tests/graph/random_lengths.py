@@ -16,6 +16,7 @@ from random_sizes import (
     Dims,
     Inputs,
     N,
+    by_of,
     grown_by,
     is_flat,
     least_of,
@@ -273,6 +274,31 @@ def expand(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
     return m.node("Where", [m.node("Less", [ones, a]), a, ones]), dims
 
 
+def counted(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """Positions, or the beginning of a table or zeros, as many as the last axis has elements,
+    which are counted again from the size of an input."""
+    d = dims[-1]
+    if isinstance(d, int) or d[0] not in ("n", "m"):
+        return None
+    n, by = m.size((d[0], 0)), by_of(d)
+    before = max(0, -(d[1] + 3) // by + 1)  # a quotient below 0 is rounded up
+    if n is None:
+        return None
+    longer = m.node("Add", [n, m.const(np.asarray([d[1] + by * before]))])
+    divided = m.node("Div", [longer, m.const(np.asarray([by]))])
+    count = m.node("Sub", [divided, m.const(np.asarray([before]))])
+    kind = m.pick(3)
+    if kind == 0:
+        limit = m.node("Squeeze", [count])
+        places = m.node("Range", [m.const(np.asarray(0)), limit, m.const(np.asarray(1))])
+        found = m.node("Cast", [places], to=TensorProto.FLOAT)
+    elif kind == 1:
+        found = m.node("Slice", [m.floats(64), m.const(np.asarray([0])), count])
+    else:
+        found = m.node("Expand", [m.floats(1), count])
+    return m.node("Add", [a, found]), dims
+
+
 def conv(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     if len(dims) != 3 or not isinstance(dims[1], int):
         return None
@@ -383,7 +409,7 @@ def recurrent(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
 RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
     flatten, divide, divide, running, triangle, length, expand, conv, windows, windows, means, pad,
-    tile, einsum, at_places, chosen, batch_norm, recurrent, joined, cross, places,
+    tile, einsum, at_places, chosen, batch_norm, recurrent, joined, cross, places, counted, counted,
 )  # fmt: skip
 
 

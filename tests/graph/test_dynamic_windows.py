@@ -50,6 +50,62 @@ def test_strided_layers_of_images_of_any_size() -> None:
 
 
 NODE = helper.make_node
+
+
+def encoder() -> bytes:
+    """Attention, with a mask and positions, over every second frame: they are as many as the size
+    of the input says, (n - 1) / 2 + 1."""
+    nodes = [
+        NODE("Conv", ["x", "w"], ["c"], strides=[2], pads=[1, 1]),
+        NODE("Transpose", ["c"], ["t"], perm=[0, 2, 1]),
+        NODE("Shape", ["x"], ["s"]), NODE("Gather", ["s", "two"], ["n"]),
+        NODE("Sub", ["n", "one"], ["less"]), NODE("Div", ["less", "two"], ["half"]),
+        NODE("Add", ["half", "one"], ["count"]),
+        NODE("Slice", ["table", "zero", "count", "zero"], ["positions"]),
+        NODE("Add", ["t", "positions"], ["y"]),
+        NODE("Squeeze", ["count"], ["limit"]),
+        NODE("Range", ["start", "limit", "step"], ["places"]),
+        NODE("Unsqueeze", ["places", "one"], ["rows"]),
+        NODE("Sub", ["rows", "places"], ["apart"]), NODE("Abs", ["apart"], ["distance"]),
+        NODE("Less", ["distance", "near"], ["seen"]),
+        NODE("Concat", ["one", "count", "count"], ["square"], axis=0),
+        NODE("Expand", ["seen", "square"], ["mask"]),
+        NODE("Transpose", ["y"], ["k"], perm=[0, 2, 1]), NODE("MatMul", ["y", "k"], ["scores"]),
+        NODE("Where", ["mask", "scores", "least"], ["kept"]),
+        NODE("Softmax", ["kept"], ["p"], axis=2), NODE("MatMul", ["p", "y"], ["out"]),
+    ]  # fmt: skip
+    constants = {
+        "w": RNG.standard_normal((4, 2, 3)).astype(np.float32),
+        "table": RNG.standard_normal((99, 4)).astype(np.float32),
+        "zero": [0], "one": [1], "two": [2], "start": 0, "step": 1, "near": 4,
+        "least": np.asarray(-1e9, np.float32),
+    }  # fmt: skip
+    arrays = {n: np.asarray(k) for n, k in constants.items()}
+    return model(nodes, {"x": [1, 2, "n"]}, ["out"], arrays)
+
+
+def test_masks_and_positions_of_a_computed_number_of_windows() -> None:
+    data = encoder()
+    dynamic, _ = evaluated(data)
+    for n in (40, 41, 43, *range(33, 65, 5), 64):
+        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-4, atol=1e-5)
+    assert not dynamic.refused
+    assert dynamic.builds[-1] == "lengths 33 to 64 of x=1,2,64"
+
+
+def test_positions_that_end_before_the_capacity_of_windows() -> None:
+    """Of 99 positions there are none at lengths above 198, where the product is refused."""
+    data = encoder()
+    dynamic, _ = evaluated(data)
+    for n in (180, 181, 185, 193, 195, 198):
+        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-4, atol=1e-5)
+    assert dynamic.builds[-1] == "lengths 193 to 198 of x=1,2,198"
+
+
 HALF = [NODE("MaxPool", ["x"], ["c"], kernel_shape=[3], strides=[2], pads=[1, 1])]
 CROPPED = [NODE("Shape", ["x"], ["s"]), NODE("Gather", ["s", "two"], ["l"]),
            NODE("Slice", ["u", "zero", "l", "last"], ["y"])]  # fmt: skip

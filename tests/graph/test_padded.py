@@ -21,6 +21,7 @@ from autosched.graph.dynamic.lengths import Grid
 from autosched.graph.dynamic.padded import Cut, Padding, Reading
 from autosched.graph.errors import Unsupported
 from autosched.graph.onnx_import import OpenModel
+from autosched.graph.onnx_import.scope import Origins
 from autosched.tir.module import IRModule
 
 ONE = Grid((8,), (3,))
@@ -35,7 +36,7 @@ KINDS = {"length": (INPUTS, ONE), "two lengths": (TWO, PAIR), "batch": (BATCH, P
 
 
 def read(model: OpenModel, given: dict[str, tuple[int, ...]]) -> Reading:
-    origins: dict = {}
+    origins = Origins()
     main = model.module(given, origins).graphs["main"]
     assert isinstance(main, graph.Function)
     return Reading.of(main, origins)
@@ -133,6 +134,11 @@ MANY = {
          NODE("Add", ["x", "g"], ["y"])],
         "float32",
     ),
+    "a part": (
+        [SIZES, NODE("Gather", ["s", "ones"], ["n"]), NODE("Div", ["n", "seven"], ["m"]),
+         NODE("Slice", ["x", "zeros", "m", "ones"], ["y"])],
+        "float32",
+    ),
     "a number of windows": (
         [NODE("Unsqueeze", ["x", "zeros"], ["u"]),
          NODE("MaxPool", ["u"], ["w"], kernel_shape=[3], strides=[2]),
@@ -166,8 +172,6 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
           NODE("Div", ["p", "seven"], ["e"]), NODE("Sub", ["d", "e"], ["m"]), TO_FLOAT,
           NODE("ReduceSum", ["f"], ["g"]), NODE("Add", ["x", "g"], ["y"])],
          "float32", "Sub of a number of windows"),
-        ([SIZES, NODE("Gather", ["s", "ones"], ["n"]), NODE("Div", ["n", "seven"], ["m"]),
-          NODE("Slice", ["x", "zeros", "m", "ones"], ["y"])], "float32", "has the sizes"),
         ([NODE("Unsqueeze", ["x", "zeros"], ["u"]),
           NODE("MaxPool", ["u"], ["w"], kernel_shape=[1], strides=[5]), NODE("Shape", ["w"], ["t"]),
           NODE("Gather", ["t", "last"], ["n"]), NODE("Mul", ["n", "five"], ["m"]), SIZES,
@@ -189,7 +193,7 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
           NODE("GatherElements", ["u", "places"], ["y"], axis=0)], "float32", "different lengths"),
         ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
     ],
-    ids=["remainder", "one length", "difference of quotients", "a part", "branch by windows",
+    ids=["remainder", "one length", "difference of quotients", "branch by windows",
          "branch between lengths", "mean of integers",
          "running sum", "beginning", "place", "longer", "rows and columns in turn", "halves",
          "first of two", "last of equal ones"],

@@ -5,6 +5,7 @@ families  shapes that differ by lengths only, and the capacities of their builds
 padded    a model for all lengths of an axis, or of several, up to a capacity
 lengths   the lengths at which a model is read, and numbers that follow from them
 sizes     what of the arithmetic of sizes is the same function of the lengths everywhere
+counts    integers computed from sizes, as exact functions of the lengths
 told      which constants the readings tell; others are computed in each call
 rules     how each operator is padded: moves those that move elements, reshape those that give them
           other axes, sums, windows and norms those that combine them, scaled those that make

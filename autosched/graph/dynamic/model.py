@@ -286,7 +286,7 @@ class DynamicModel:
         return Bucket(self._compiled(module), module, family, asked, grid, coarse, cuts)
 
     def _read(self, family: Family, lengths: Lengths) -> Reading:
-        origins: Origins = {}
+        origins = Origins()
         module = self._open.module(self._named(family.shapes(lengths)), origins)
         main: Any = module.graphs["main"]
         return Reading.of(main, origins)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, const
+from autosched.graph.dynamic.counts import Count, within
 from autosched.graph.dynamic.lengths import Axis, End, Flat
 from autosched.graph.dynamic.values import (
     Masks,
@@ -37,7 +38,9 @@ def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
     shift = len(step.ends[0]) - len(data.ends)
     for axis, end in enumerate(step.ends[0]):
         own = data.ends[axis - shift] if axis >= shift else None
-        if own != end and (own is not None or _in_steps(end)):
+        given = step.forms.get("shape")
+        asked = given is not None and given.ravel()[axis - len(step.ends[0])] == end
+        if own != end and (own is not None or (_in_steps(end) and not asked)):
             raise Unsupported("Expand of axes of different lengths")
     return [Padded(made, step.ends[0], frozenset(a + shift for a in data.zero))]
 
@@ -172,7 +175,10 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             # The sizes at the readings may be those of another axis by chance.
             _in_steps(ends[axis])
             and not (isinstance(own, End) and own.longer(count - size) == ends[axis])
-        ):
+            and not (starts[0] == 0 and _stop(step, axis) == ends[axis] and (
+                within(ends[axis], size if own is None else own, pad.grid)
+            ))
+        ):  # fmt: skip
             raise Unsupported("Slice of windows by numbers that depend on the length")
         first = not isinstance(own, Flat) or own.is_first or ends[axis] == own
         if first and set(starts) == {0} and (count, by) == (size, 1):
@@ -197,6 +203,15 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             places = op("Min", places, const(np.asarray(size - 1)))
         value = op("Gather", value, places, axis=axis)
     return [Padded(value, ends, frozenset(zero))]
+
+
+def _stop(step: Step, axis: int) -> Count:
+    """Where a slice along an axis ends, as far as it is a count."""
+    rank = len(step.ends[0])
+    axes = step.calls[0].attr("axes") or tuple(range(len(step.calls[0].attr("starts"))))
+    forms = step.forms.get("ends")
+    found = [n for n, a in enumerate(axes) if a % rank == axis]
+    return None if forms is None or not found else forms.ravel()[found[0]]
 
 
 def _written(made: Call, axis: int, rank: int) -> tuple[int, ...]:

@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from autosched.graph import ops
 from autosched.graph.builder import Value, function, var
+from autosched.graph.dynamic.counts import Counts, Forms
 from autosched.graph.dynamic.lengths import Axis, End, Flat, Grid, Lengths
 from autosched.graph.dynamic.rules import rule_of
 from autosched.graph.dynamic.sizes import check_sizes, watched
@@ -38,19 +40,21 @@ class Reading:
 
     main: Function
     makers: Mapping[int, tuple[Call, int]]
-    sizes: tuple[tuple[Call, Const], ...] = ()
+    sizes: tuple[tuple[Call, Const], ...]
     """What was computed from sizes, and by functions that readings do not tell."""
+    given: Mapping[int, tuple[Call, tuple[Atom | None, ...]]]
+    """The arguments of calls, by id, before constants became attributes."""
 
     @staticmethod
     def of(main: Function, origins: Origins) -> Reading:
         """`origins` as the import notes them. Raises Unsupported for a function with control
         flow."""
-        makers = {n: (c, i) for n, (c, i, _) in origins.items()}
+        makers = {n: (c, i) for n, (c, i, _) in origins.made.items()}
         for b in main.body.bindings:
             if not isinstance(b.value, Call) or not isinstance(b.value.callee, str):
                 raise Unsupported(f"{type(b.value).__name__} is not padded")
             makers.update((id(v), (b.value, n)) for n, v in enumerate(b.vars))
-        return Reading(main, makers, watched(origins))
+        return Reading(main, makers, watched(origins), origins.given)
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,26 @@ class Padding:
 
     def __post_init__(self) -> None:
         self.masks = Masks.over(self.grid)
-        windows = check_sizes(self.grid, [r.sizes for r in self.readings])
-        self.told = Told([r.makers for r in self.readings], dict.fromkeys(windows))
+        self.told = Told([r.makers for r in self.readings])
+        self.counts = Counts(self.grid, self.told.degree)
         for r in self.readings:
             self.bound.update((id(b.value), b.vars) for b in r.main.body.bindings)
+
+    def _sizes(self, atoms: Sequence[Atom | None]) -> Forms:
+        """The counts of the sizes of a value: those that the readings do not tell as it is
+        padded."""
+        shapes = [() if a is None else _shape(a) for a in atoms]
+        if len(set(map(len, shapes))) != 1:
+            raise Unsupported("a number of axes depends on the length")
+        forms = np.empty(len(shapes[0]), object)
+        for axis, sizes in enumerate(zip(*shapes, strict=True)):
+            found = self.counts.affine([np.asarray(n) for n in sizes])
+            if found is not None:
+                forms[axis] = found[()]
+                continue
+            end = self.atom(tuple(a for a in atoms if a is not None)).ends[axis]
+            forms[axis] = None if isinstance(end, Flat) else sizes[0] if end is None else end
+        return forms
 
     def function(self) -> tuple[Function, tuple[Cut, ...]]:
         """The function, whose last inputs are the lengths, and where its results end. Raises
@@ -110,6 +130,7 @@ class Padding:
             value, padded = self._param(atoms, outs)
             self.made[id(atoms[0])] = padded
             params.append(value)
+        check_sizes(self.counts, self.told.known, [r.sizes for r in self.readings], self._sizes)
         results = [self.atom(a) for a in outs]
         made = function([*params, *self.masks.lengths], [r.value for r in results])
         attrs = dict(mains[0].attrs)
@@ -207,11 +228,21 @@ class Padding:
         made = tuple(tuple(_shape(o[n]) for o in outs) for n in numbers)
         if any(len(set(map(len, m))) != 1 for m in made):
             raise Unsupported("a number of axes depends on the length")
-        step = Step(self.grid, calls, given, shapes, made)
+        step = Step(self.grid, calls, given, shapes, made, self._forms(calls))
         results = rule_of(step)(self.masks, step)
         for n, p in zip(numbers, results, strict=True):
             self.made[id(outs[0][n])] = p
         assert own in numbers
+
+    def _forms(self, calls: tuple[Call, ...]) -> dict[str, Forms]:
+        """The counts of attributes that were arguments, where they are known."""
+        given = [r.given.get(id(c)) for r, c in zip(self.readings, calls, strict=True)]
+        if any(g is None for g in given):
+            return {}
+        args = zip(*(g[1] for g in given if g is not None), strict=True)
+        names = ops.find(str(calls[0].callee)).static
+        found = {names[n]: self.counts.of(atoms) for n, atoms in enumerate(args) if n in names}
+        return {name: forms for name, forms in found.items() if forms is not None}
 
     def _results(self, reading: Reading, made: Call, atom: Atom) -> dict[int, Atom]:
         """The results of a call by their numbers, those that were computed early one by one."""
@@ -227,6 +258,15 @@ class Padding:
             raise Unsupported("a number of axes depends on the length")
         return tuple(self.grid.end(sizes) for sizes in zip(*shapes, strict=True))
 
+    def _tried(self, atoms: Atoms) -> Ends | None:
+        """Which axes of a constant grow; None where they do otherwise, which its maker says."""
+        try:
+            return self.ends(atoms)
+        except Unsupported:
+            if all(id(a) in r.makers for a, r in zip(atoms, self.readings, strict=True)):
+                return None
+            raise
+
     def _constant(self, atoms: Atoms) -> Padded | None:
         """A constant: the same at all lengths, the beginning of one, or integers that grow with
         the length; None for others."""
@@ -239,7 +279,8 @@ class Padding:
             return None
         a, *others = arrays
         if all(_is_beginning(a, b) for b in others):
-            return Padded(Value(atoms[0]), self.ends(atoms))
+            ends = self._tried(atoms)
+            return None if ends is None else Padded(Value(atoms[0]), ends)
         if a.dtype.kind not in "iu" or any(b.shape != a.shape for b in others):
             return None
         grown = self.grid.affine(arrays)

@@ -10,11 +10,12 @@ number for each element of a length (`steps`): one that is affine at the reading
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from autosched.graph.dynamic.lengths import Grid
+from autosched.graph.dynamic.counts import Atoms, Counts, Forms, is_quotient, step_of
+from autosched.graph.dynamic.lengths import End, Grid
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Array, Call, Const, Var, type_of
 from autosched.graph.onnx_import.scope import Origins
@@ -22,6 +23,8 @@ from autosched.graph.types import TensorType
 
 Sizes = tuple[tuple[Call, Const], ...]
 """Calls, and what they made."""
+Calls = Sequence[tuple[Call, Const]]
+"""A call in each reading, and what it made."""
 
 ROUNDED = frozenset({"Cast", "Ceil", "Floor", "Round", "Trunc"})
 WATCHED = frozenset({"Div", "Equal", "Mod", *ROUNDED})
@@ -42,7 +45,7 @@ def watched(origins: Origins) -> Sizes:
     its order."""
     found = []
     sizes = set[int]()
-    for call, _, made in origins.values():
+    for call, _, made in origins.made.values():
         if call.callee in OF_SHAPES or any(id(a) in sizes for a in call.args):
             sizes.add(id(made))
         elif not _is_watched(call, made):
@@ -64,27 +67,45 @@ def _kind(atom: object) -> str:
     return atom.value.dtype.kind if isinstance(atom, Const) else ""
 
 
-def check_sizes(grid: Grid, readings: Sequence[Sizes]) -> frozenset[int]:
-    """`readings`: at the points of the grid. Returns the constants of the first one, by id, that
-    follow from numbers of windows. Raises Unsupported for a result that the readings do not
-    tell."""
+def check_sizes(
+    counts: Counts,
+    degrees: dict[int, int | None],
+    readings: Sequence[Sizes],
+    shape: Callable[[Atoms], Forms],
+) -> None:
+    """Note what the sizes in the readings, at the points of the grid, follow from (`shape` says it
+    of the axes of a value), and the degrees of constants (`Told`) that are known by it. Raises
+    Unsupported for a result that the readings do not tell."""
+    grid = counts.grid
     names = {tuple(call.callee for call, _ in sizes) for sizes in readings}
     if len(names) != 1:
         raise Unsupported("other operators on sizes at other lengths")
     steps: dict[int, int] = {}
     for calls in zip(*readings, strict=True):
         call, made = calls[0]
+        if _counted(counts, calls, shape):
+            forms = counts.known[id(made)].ravel()
+            varies = any(isinstance(f, End) for f in forms)
+            degrees[id(made)] = 1 if varies else 0
+            if any(map(is_quotient, forms)):
+                steps[id(made)], degrees[id(made)] = step_of(forms), None
+            continue
         step = _step(grid, calls, [steps.get(id(a)) for a in call.args])
         kind = made.value.dtype.kind
         if step == OTHER and (kind in "iu" or (kind == "b" and made.value.size == 1)):
             raise Unsupported(f"{call.callee} of a number of windows")
         if step is not None:
-            steps[id(made)] = step
-    return frozenset(steps)
+            steps[id(made)], degrees[id(made)] = step, None
 
 
-Calls = Sequence[tuple[Call, Const]]
-"""A call in each reading, and what it made."""
+def _counted(counts: Counts, calls: Calls, shape: Callable[[Atoms], Forms]) -> bool:
+    """Whether what calls make of sizes is known exactly, which is noted then."""
+    call, made = calls[0]
+    if call.callee == "Shape":
+        forms = shape([c.args[0] for c, _ in calls])[call.attr("start", 0) : call.attr("end")]
+        return counts.keep(made, forms, [const.value for _, const in calls])
+    args = zip(*(c.args for c, _ in calls), strict=True)
+    return counts.note(calls, [counts.of(atoms) for atoms in args])
 
 
 def _step(grid: Grid, calls: Calls, steps: Sequence[int | None]) -> int | None:

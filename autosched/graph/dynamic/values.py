@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autosched.graph.builder import Value, call, const, var
+from autosched.graph.dynamic.counts import Forms, is_quotient
 from autosched.graph.dynamic.lengths import Affine, Axis, End, Flat, Grid
 from autosched.graph.errors import Unsupported
 from autosched.graph.ir import Call, Const
@@ -50,15 +51,18 @@ class Step:
     """Of arguments in each reading; () for one that is left out."""
     outs: tuple[tuple[tuple[int, ...], ...], ...]
     """Of each result, its shape in each reading."""
+    forms: Mapping[str, Forms] = field(default_factory=dict)
+    """Of attributes that follow from the lengths, the counts."""
 
     @cached_property
     def ends(self) -> tuple[Ends, ...]:
         """Of the results, by their shapes. An axis with elements that count between others, or
-        that does not grow by one for each of a length, is one of an argument's. Raises Unsupported
-        for an axis that grows otherwise."""
+        that does not grow by one for each of a length, is one of an argument's, or given by an
+        attribute. Raises Unsupported for an axis that grows otherwise."""
         known = {
             e for a in self.args if a for e in a.ends if isinstance(e, Flat) or (e and not e.single)
         }
+        known |= {f for forms in self.forms.values() for f in forms.ravel() if is_quotient(f)}
         return tuple(
             tuple(self.grid.end(sizes, known) for sizes in zip(*shapes, strict=True))
             for shapes in self.outs

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from autosched.graph import ops
 from autosched.graph.builder import make_call
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant, folded, is_weight
@@ -52,9 +53,15 @@ def tensors(values: Sequence[Value | None]) -> list[Atom | None]:
     return out
 
 
-Origins = dict[int, tuple[Call, int, Const]]
-"""Constants that were computed during the import, by id: the call, the number of its result, and
-the constant itself, so that its id stays in use."""
+@dataclass
+class Origins:
+    """Where constants come from and go to that are computed during the import."""
+
+    made: dict[int, tuple[Call, int, Const]] = field(default_factory=dict)
+    """By id: the call, the number of its result, and the constant itself, so that its id stays in
+    use."""
+    given: dict[int, tuple[Call, tuple[Atom | None, ...]]] = field(default_factory=dict)
+    """Of calls by id, the arguments before constants became attributes."""
 
 
 @dataclass
@@ -99,7 +106,11 @@ class Scope:
         while given and given[-1] is None:
             given.pop()
         call, _ = make_call(name, given, attrs)
-        call = of_row_range(call, self.maker) or call
+        rows = of_row_range(call, self.maker)
+        if rows is not None:
+            call = rows
+        elif self.origins is not None and ops.find(name).static:
+            self.origins.given[id(call)] = call, tuple(given)
         try:
             done = None if is_weight(call) else folded(call, len(names))
             if done is None:
@@ -122,7 +133,7 @@ class Scope:
     def _noted(self, call: Call, done: Sequence[Const], origins: Origins) -> Sequence[Const]:
         # Constants of equal calls are one object, whatever their arguments were computed from.
         own = [replace(c) for c in done]
-        origins.update((id(c), (call, n, c)) for n, c in enumerate(own))
+        origins.made.update((id(c), (call, n, c)) for n, c in enumerate(own))
         return own
 
     def bind(self, call: Call, names: Sequence[str]) -> Sequence[Atom]:
