@@ -10,6 +10,7 @@ from onnx import NodeProto, helper
 from test_dynamic import RNG, evaluated, model
 
 from autosched import graph
+from autosched.graph.errors import Unsupported
 
 RESIZED: dict[str, dict[str, Any]] = {
     "linear": {"mode": "linear"},
@@ -85,6 +86,40 @@ REFUSED = {
         "ConvTranspose of a number of windows",
     ),
 }  # fmt: skip
+
+
+def skips() -> bytes:
+    """Two layers that halve, two that double, and what stands between them beside each other: the
+    size is a multiple of 4."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "v"], ["a"], pads=[1, 1]),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[2], strides=[2]),
+        node("Conv", ["b", "u"], ["c"], pads=[1, 1]),
+        node("MaxPool", ["c"], ["d"], kernel_shape=[2], strides=[2]),
+        node("ConvTranspose", ["d", "t"], ["e"], strides=[2]),
+        node("Concat", ["e", "c"], ["f"], axis=1),
+        node("Resize", ["f", "", "twice"], ["g"], mode="linear"),
+        node("Concat", ["a", "g"], ["h"], axis=1),
+        node("Softmax", ["h"], ["y"], axis=2),
+    ]
+    shapes = {"v": (3, 2, 3), "u": (3, 3, 3), "t": (3, 2, 2)}
+    constants = {n: RNG.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    twice = np.asarray([1, 1, 2], np.float32)
+    return model(nodes, {"x": [1, 2, "n"]}, ["y"], {**constants, "twice": twice})
+
+
+def test_lengths_that_are_multiples_of_a_unit() -> None:
+    data = skips()
+    dynamic, built = evaluated(data)
+    for n in (40, 48, 64, 36, 52, 60):
+        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-4, atol=1e-5)
+    assert dynamic.builds[2:] == ("lengths 9 to 16 times 4 of x=1,2,64",)
+    assert len(built) == 3
+    with pytest.raises(Unsupported, match="do not go together"):
+        dynamic(np.zeros((1, 2, 50), np.float32))
 
 
 @pytest.mark.parametrize("case", REFUSED)

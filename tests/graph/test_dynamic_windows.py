@@ -152,9 +152,9 @@ def test_sizes_that_are_those_of_another_axis_by_chance() -> None:
     for n in (34, 60, 64, 50):
         (y,) = dynamic(np.zeros((1, 8, n), np.float32))
         assert y.shape == (1, min(8, -(-n // 7)), -(-n // 8))
-    assert list(dynamic.refused.values()) == [
+    assert set(dynamic.refused.values()) == {
         "Slice of windows by numbers that depend on the length"
-    ]
+    }
 
 
 def test_numbers_of_windows_that_are_the_same_by_chance() -> None:

@@ -26,13 +26,19 @@ from autosched.tir.module import IRModule
 
 ONE = Grid((8,), (3,))
 PAIR = Grid((8, 7), (3, 4))
+EVEN = Grid((8,), (3,), unit=2)
 QUICK = settings(
     max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 LONG = settings(QUICK, max_examples=3000)
 MODELS = st.lists(st.integers(0, 999), min_size=20, max_size=90)
 RANDOM = Budget(60)
-KINDS = {"length": (INPUTS, ONE), "two lengths": (TWO, PAIR), "batch": (BATCH, PAIR)}
+KINDS = {
+    "length": (INPUTS, ONE),
+    "two lengths": (TWO, PAIR),
+    "batch": (BATCH, PAIR),
+    "unit": (INPUTS, EVEN),
+}
 
 
 def read(model: OpenModel, given: dict[str, tuple[int, ...]]) -> Reading:
@@ -58,12 +64,17 @@ def without_padding(whole: np.ndarray, cut: Cut, *lengths: int) -> np.ndarray:
     return cut(whole, lengths)
 
 
+def elements(grid: Grid, lengths: Sequence[int]) -> list[int]:
+    """The sizes of inputs."""
+    return [grid.unit * n for n in lengths]
+
+
 def check(numbers: Sequence[int], inputs: Inputs, grid: Grid) -> None:
     proto = random_model(list(numbers), inputs)
     note(onnx.printer.to_text(proto))
     try:
         model = OpenModel(proto)
-        readings = [read(model, shapes(inputs, *p)) for p in grid.points]
+        readings = [read(model, shapes(inputs, *elements(grid, p))) for p in grid.points]
         main, cuts = Padding(grid, readings).function()
     except Unsupported as e:
         note(str(e))
@@ -73,8 +84,9 @@ def check(numbers: Sequence[int], inputs: Inputs, grid: Grid) -> None:
     ranges = [range(a, b + 1) for a, b in zip(grid.least, grid.capacity, strict=True)]
     every = list(itertools.product(*ranges))
     for lengths in every if len(ranges) == 1 else every[::3] + [every[-1]]:
-        given_ = arrays(inputs, *lengths)
-        expected = graph.evaluate(model.module(shapes(inputs, *lengths)), "main", *given_.values())
+        sizes = elements(grid, lengths)
+        given_ = arrays(inputs, *sizes)
+        expected = graph.evaluate(model.module(shapes(inputs, *sizes)), "main", *given_.values())
         full = []
         for (name, x), param in zip(given_.items(), main.params, strict=False):
             assert param.name == name

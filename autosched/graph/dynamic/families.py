@@ -8,7 +8,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from autosched.graph.dynamic.lengths import End, Grid, Lengths
 
@@ -27,6 +27,8 @@ LEAST = 2
 """The least length that is padded: axes of one element may be broadcast."""
 MOST = 3
 """Lengths of a family: each doubles the readings of a model."""
+UNIT = 64
+"""The largest unit of sizes that differ by multiples of one."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Family:
     sizes: tuple[tuple[int, int, End], ...]
     others: Shapes
     """The shapes with 0 at these axes."""
+    unit: int = 1
+    """How many elements each axis has for each of a length."""
+    apart: int = field(default=1, compare=False)
+    """What all sizes that were seen differ by multiples of."""
 
     @property
     def count(self) -> int:
@@ -59,8 +65,27 @@ class Family:
         if tuple(map(len, shapes)) != tuple(map(len, self.others)):
             return None
         own = {size.of: shapes[n][axis] - size.more for n, axis, size in self.sizes}
-        lengths = tuple(own[n,] for n in range(self.count))
+        lengths = tuple(own[n,] // self.unit for n in range(self.count))
         return lengths if self.shapes(lengths) == shapes else None
+
+    def in_units(self, shapes: Shapes, unit: int) -> Family:
+        """The family of the shapes whose sizes differ from these by multiples of a unit."""
+        lengths = self.lengths(shapes)
+        assert lengths is not None
+        whole = [n // unit for n in lengths]
+        sizes = (
+            (
+                n,
+                axis,
+                End(size.of, shapes[n][axis] - unit * sum(whole[k] for k in size.of), 1, unit),
+            )
+            for n, axis, size in self.sizes
+        )
+        return Family(tuple(sizes), self.others, unit, unit)
+
+    def units(self) -> list[int]:
+        """The units that all sizes that were seen differ by multiples of, but for 1."""
+        return [n for n in range(2, min(self.apart, UNIT) + 1) if self.apart % n == 0]
 
     def longer(self, n: int) -> int:
         """By how many elements the longest axis of one length is longer than the shortest."""
@@ -70,7 +95,7 @@ class Family:
         """The capacities of one length; the first has room for two lengths beside the least."""
         axes = [(i, axis) for i, axis, size in self.sizes if size.of == (n,)]
         long = any(axis >= max(2, len(self.others[i]) - 2) for i, axis in axes)
-        least = max(LONG if long else 0, self.longer(n) + LEAST + 2)
+        least = max(LONG if long else 0, self.longer(n) + (LEAST + 2) * self.unit)
         return [c for c in (COARSE if coarse else CAPACITIES) if c >= least]
 
     def elements(self, lengths: Lengths) -> int:
@@ -83,24 +108,27 @@ class Family:
         ranges = []
         for n, length in enumerate(lengths):
             more, capacities = self.longer(n), self.capacities(n, coarse)
-            at = bisect.bisect_left(capacities, length + more)
+            at = bisect.bisect_left(capacities, length * self.unit + more)
             if length < LEAST or at == len(capacities):
                 return None
             below = capacities[at - 1] if at and not coarse else 0
-            least = max(LEAST, below - more + 1)
-            ranges.append((capacities[at] - more, least))
+            least = max(LEAST, (below - more) // self.unit + 1)
+            ranges.append(((capacities[at] - more) // self.unit, least))
         capacity, least_of = zip(*ranges, strict=True)
-        return Grid(capacity, least_of)
+        return Grid(capacity, least_of, unit=self.unit)
 
 
 def families(shapes: Shapes, seen: Sequence[Shapes]) -> list[Family]:
     """The families of these shapes and two seen before, those of the most lengths first."""
     found: Counter[Family] = Counter()
+    apart: dict[Family, int] = {}
     for pair in itertools.combinations(reversed(seen), 2):
         family = family_of(shapes, *pair)
         if family is not None:
             found[family] += 1
-    return sorted(found, key=lambda f: (-f.count, -found[f]))
+            apart[family] = math.gcd(family.apart, apart.get(family, 0))
+    most = sorted(found, key=lambda f: (-f.count, -found[f]))
+    return [replace(f, apart=apart[f]) for f in most]
 
 
 def family_of(shapes: Shapes, *others: Shapes) -> Family | None:
@@ -135,4 +163,5 @@ def family_of(shapes: Shapes, *others: Shapes) -> Family | None:
         tuple(0 if (n, axis) in padded else size for axis, size in enumerate(s))
         for n, s in enumerate(shapes)
     )
-    return Family(tuple(sorted(sizes, key=lambda s: s[:2])), tuple(fixed))
+    apart = math.gcd(*itertools.chain(*single))
+    return Family(tuple(sorted(sizes, key=lambda s: s[:2])), tuple(fixed), apart=apart)

@@ -92,6 +92,8 @@ class Grid:
     capacity: Lengths
     least: Lengths
     period: int = 1
+    unit: int = 1
+    """How many elements the axes of inputs have for each of a length."""
 
     @cached_property
     def points(self) -> tuple[Lengths, ...]:
@@ -120,7 +122,9 @@ class Grid:
             return None
         grows = [sizes[0] - size for size in sizes[1 : len(self.capacity) + 1]]
         of = tuple(n for n, grown in enumerate(grows) if grown)
-        every: set[End | Flat] = {End(of, sizes[0] - sum(self.capacity[n] for n in of))}
+        times = max(grows) if max(grows) in (1, self.unit) else 1
+        start = sizes[0] - times * sum(self.capacity[n] for n in of)
+        every: set[End | Flat] = {End(of, start, times=times)}
         for e in known:
             every.add(e.longer(sizes[0] - e.at(self.capacity)) if isinstance(e, End) else e)
         same = [e for e in every if [*map(e.at, self.points)] == [*sizes]]

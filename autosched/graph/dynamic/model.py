@@ -101,7 +101,8 @@ class Bucket:
 
     def __str__(self) -> str:
         pairs = zip(self.grid.least, self.grid.capacity, strict=True)
-        return "lengths " + " and ".join(f"{low} to {high}" for low, high in pairs)
+        by = f" times {self.family.unit}" if self.family.unit > 1 else ""
+        return "lengths " + " and ".join(f"{low} to {high}{by}" for low, high in pairs)
 
     def _padded(self, n: int, array: Array) -> Array:
         """Input n with zeros up to its shape at the capacity."""
@@ -207,6 +208,8 @@ class DynamicModel:
         refused: dict[Key, str] = {}
         for family in dict.fromkeys((*longest, *others)):
             made = self._bucket(family, shapes, refused)
+            if made is None and (unit := self._unit(family, shapes)) > 1:
+                made = self._bucket(family.in_units(shapes, unit), shapes, refused)
             if made is not None:
                 return made
         if bucket is not None:
@@ -248,15 +251,31 @@ class DynamicModel:
             return made
         return None
 
+    def _unit(self, family: Family, shapes: Shapes) -> int:
+        """The least number of elements by which the model takes longer lengths, or the most by
+        which those that were seen differ where it takes each: remainders are the same then. 1
+        where there is none."""
+        lengths = family.lengths(shapes)
+        if lengths is None or family.unit > 1 or not family.units():
+            return 1
+        for unit in (1, *family.units()):
+            try:
+                self._read(family, tuple(n + unit for n in lengths))
+            except Unsupported:
+                continue
+            return unit if unit > 1 else family.units()[-1]
+        return 1
+
     def _may_make(self, family: Family, grid: Grid) -> bool:
         """Whether a build may be made: not where one was made or refused, nor where those of other
         lengths of the same axes were refused."""
-        same = [b for b in self._buckets if b.family.axes == family.axes]
+        key = family.axes, family.unit
+        same = [b for b in self._buckets if (b.family.axes, b.family.unit) == key]
         if (family, grid) in self.refused or any(
             b.family == family and b.asked == grid for b in same
         ):
             return False
-        refusals = sum(f.axes == family.axes for f, _ in self.refused)
+        refusals = sum((f.axes, f.unit) == key for f, _ in self.refused)
         return refusals < REFUSALS + len(same)
 
     def _refuse(self, refused: Mapping[Key, str]) -> None:
@@ -272,7 +291,11 @@ class DynamicModel:
         """The build for the part of a range around these lengths that the model takes. Raises
         Unsupported where it cannot be padded."""
         read = functools.cache(functools.partial(self._read, family))
-        grid = Grid(_nearest(asked.capacity, lengths, read), _nearest(asked.least, lengths, read))
+        grid = Grid(
+            _nearest(asked.capacity, lengths, read),
+            _nearest(asked.least, lengths, read),
+            unit=family.unit,
+        )
         if any(high - low < LEAST for low, high in zip(grid.least, grid.capacity, strict=True)):
             raise Unsupported(
                 f"the model takes lengths from {_listed(grid.least)} to {_listed(grid.capacity)}"
