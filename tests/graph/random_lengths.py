@@ -299,6 +299,24 @@ def counted(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     return m.node("Add", [a, found]), dims
 
 
+def resized(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """The last axis as long as that of another value."""
+    b, other = m.value()
+    if len(dims) != 3 or is_flat(dims[2]) or is_flat(other[-1]):
+        return None
+    first = m.node("Gather", [m.node("Shape", [a]), m.const(np.asarray([0, 1]))])
+    last = m.node("Gather", [m.node("Shape", [b]), m.const(np.asarray([len(other) - 1]))])
+    sizes = m.node("Concat", [first, last], axis=0)
+    kinds = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+    attrs: dict[str, str] = {"coordinate_transformation_mode": kinds[m.pick(4)]}
+    if m.pick(2):
+        attrs["mode"] = "linear"
+    else:
+        modes = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        attrs["nearest_mode"] = modes[m.pick(4)]
+    return m.node("Resize", [a, "", "", sizes], **attrs), (*dims[:2], other[-1])
+
+
 def conv(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     if len(dims) != 3 or not isinstance(dims[1], int):
         return None
@@ -410,6 +428,7 @@ RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
     flatten, divide, divide, running, triangle, length, expand, conv, windows, windows, means, pad,
     tile, einsum, at_places, chosen, batch_norm, recurrent, joined, cross, places, counted, counted,
+    resized,
 )  # fmt: skip
 
 

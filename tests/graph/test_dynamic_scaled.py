@@ -75,9 +75,17 @@ REFUSED = {
         [helper.make_node("Resize", ["x", "", "half"], ["y"])],
         "Resize by 1.5 along an axis whose size varies",
     ),
-    "to sizes": (
+    "by a cubic": (
         [helper.make_node("Shape", ["x"], ["n"]),
-         helper.make_node("Resize", ["x", "", "", "n"], ["y"])],
+         helper.make_node("MaxPool", ["x"], ["m"], kernel_shape=[3], strides=[3]),
+         helper.make_node("Resize", ["m", "", "", "n"], ["y"], mode="cubic")],
+        "Resize, cubic or antialiased, to a size that varies",
+    ),
+    "to a size by one number": (
+        [helper.make_node("Shape", ["x"], ["n"]),
+         helper.make_node("MaxPool", ["x"], ["m"], kernel_shape=[3], strides=[3]),
+         helper.make_node("Resize", ["m", "", "", "n"], ["y"],
+                          keep_aspect_ratio_policy="not_larger")],
         "Resize to a size that depends on the length",
     ),
     "of windows": (
@@ -86,6 +94,44 @@ REFUSED = {
         "ConvTranspose of a number of windows",
     ),
 }  # fmt: skip
+
+
+NEAREST = [
+    {"coordinate_transformation_mode": kind, "nearest_mode": mode}
+    for kind in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+    for mode in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+]
+LINEAR = [
+    {"coordinate_transformation_mode": kind, "mode": "linear"}
+    for kind in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+]
+
+
+def test_sizes_of_other_values() -> None:
+    """A third of the length as long as the input again, that as long as the third, and one
+    element as long as it."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["m"], kernel_shape=[3], strides=[3]),
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Shape", ["m"], ["k"]),
+        helper.make_node("GlobalAveragePool", ["x"], ["one"]),
+    ]
+    outputs = []
+    for attrs in NEAREST + LINEAR:
+        name = "_".join(attrs.values())
+        for source, size in (("m", "n"), ("x", "k"), ("one", "n")):
+            outputs.append(f"{source}_{name}")
+            nodes.append(helper.make_node("Resize", [source, "", "", size], outputs[-1:], **attrs))
+    data = model(nodes, {"x": [1, 2, "n"]}, outputs, CONSTANTS)
+    dynamic, built = evaluated(data)
+    for n in (11, 14, 10, 16, 9, 12):
+        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        for name, a, b in zip(outputs, dynamic(x), exact, strict=True):
+            assert a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{name}, {n}")
+    assert not dynamic.refused
+    assert len(built) == 3
 
 
 def skips() -> bytes:

@@ -131,7 +131,7 @@ class DynamicModel:
     lengths only (another number of tokens, one more position in a cache, a batch), each of which
     has a third value, the model is built once for all lengths up to a capacity: inputs are padded
     with zeros, and what operators must not see of the padding is masked. A model that cannot be
-    padded, such as one that resizes a length to another, is built for each length;
+    padded, such as one whose sizes are remainders of the length, is built for each length;
     `refused` says why.
 
     `graph.build_dynamic` makes one. A call raises Unsupported for what cannot be compiled, and
