@@ -339,6 +339,14 @@ def windows(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     if least_of(dims[2]) + sum(pads) < reach:
         return None
     end = windows_of(grown_by(dims[2], sum(pads)), reach, stride)
+    if op != "LpPool" and m.pick(4) == 0:
+        del attrs["pads"]
+        attrs["auto_pad"] = ("SAME_UPPER", "SAME_LOWER")[m.pick(2)]
+        end = windows_of(dims[2], 1, stride)
+        if op == "Conv":
+            attrs["dilations"] = [apart]
+        given = [a, m.floats(3, dims[1], size)] if op == "Conv" else [a]
+        return m.node(op, given, **attrs), (dims[0], 3 if op == "Conv" else dims[1], end)
     if op == "Conv":
         made = m.node(op, [a, m.floats(3, dims[1], size)], dilations=[apart], **attrs)
         return made, (dims[0], 3, end)

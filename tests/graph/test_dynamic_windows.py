@@ -106,6 +106,31 @@ def test_positions_that_end_before_the_capacity_of_windows() -> None:
     assert dynamic.builds[-1] == "lengths 193 to 198 of x=1,2,198"
 
 
+@pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER"])
+def test_padding_that_depends_on_the_length(kind: str) -> None:
+    """Windows of 3 and of 4, 2 apart, of sizes that are even and odd, and of windows."""
+    nodes = [
+        NODE("Conv", ["x", "w"], ["c"], strides=[2, 2], auto_pad=kind),
+        NODE("MaxPool", ["c"], ["m"], kernel_shape=[4, 3], strides=[2, 3], auto_pad=kind),
+        NODE("Conv", ["m", "v"], ["d"], auto_pad=kind),
+        NODE("AveragePool", ["d"], ["a"], kernel_shape=[2, 2], auto_pad=kind),
+        NODE("GlobalAveragePool", ["a"], ["g"]),
+    ]
+    constants = {
+        "w": RNG.standard_normal((4, 2, 3, 5)).astype(np.float32),
+        "v": RNG.standard_normal((3, 4, 3, 4)).astype(np.float32),
+    }
+    data = model(nodes, {"x": [1, 2, "h", "w"]}, ["c", "m", "d", "a", "g"], constants)
+    dynamic, _ = evaluated(data)
+    for h, w in ((40, 50), (41, 60), (43, 33), *((h, 97 - h) for h in range(33, 65, 4)), (36, 47)):
+        x = RNG.standard_normal((1, 2, h, w)).astype(np.float32)
+        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
+        for a, b in zip(dynamic(x), exact, strict=True):
+            assert a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert not dynamic.refused
+
+
 HALF = [NODE("MaxPool", ["x"], ["c"], kernel_shape=[3], strides=[2], pads=[1, 1])]
 CROPPED = [NODE("Shape", ["x"], ["s"]), NODE("Gather", ["s", "two"], ["l"]),
            NODE("Slice", ["u", "zero", "l", "last"], ["y"])]  # fmt: skip
