@@ -75,11 +75,11 @@ REFUSED = {
         [helper.make_node("Resize", ["x", "", "half"], ["y"])],
         "Resize by 1.5 along an axis whose size varies",
     ),
-    "by a cubic": (
+    "without what lies outside": (
         [helper.make_node("Shape", ["x"], ["n"]),
          helper.make_node("MaxPool", ["x"], ["m"], kernel_shape=[3], strides=[3]),
-         helper.make_node("Resize", ["m", "", "", "n"], ["y"], mode="cubic")],
-        "Resize, cubic or antialiased, to a size that varies",
+         helper.make_node("Resize", ["m", "", "", "n"], ["y"], mode="cubic", exclude_outside=1)],
+        "Resize without what lies outside, to a size that varies",
     ),
     "to a size by one number": (
         [helper.make_node("Shape", ["x"], ["n"]),
@@ -102,7 +102,8 @@ NEAREST = [
     for mode in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 ]
 LINEAR = [
-    {"coordinate_transformation_mode": kind, "mode": "linear"}
+    {"coordinate_transformation_mode": kind, "mode": mode}
+    for mode in ("linear", "cubic")
     for kind in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 ]
 

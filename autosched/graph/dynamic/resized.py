@@ -13,7 +13,16 @@ import numpy as np
 from autosched.graph.builder import Value, const
 from autosched.graph.dynamic.counts import Count
 from autosched.graph.dynamic.lengths import Axis, End
-from autosched.graph.dynamic.values import Masks, Padded, Step, emit, needs_first, op
+from autosched.graph.dynamic.values import (
+    Masks,
+    Padded,
+    Step,
+    checked,
+    emit,
+    needs_first,
+    number,
+    op,
+)
 from autosched.graph.errors import Unsupported
 
 EVEN = frozenset({"asymmetric", "half_pixel", "pytorch_half_pixel"})
@@ -74,8 +83,8 @@ def _to_sizes(pad: Masks, step: Step, data: Padded, along: Sequence[int]) -> Pad
 def _placed(pad: Masks, step: Step, data: Padded, axis: int, form: Count) -> Padded:
     """The value with an axis of another size: its elements read places of the input."""
     mode = step.attr("mode", "nearest")
-    if mode == "cubic" or step.attr("antialias"):
-        raise Unsupported(f"{step.name}, cubic or antialiased, to a size that varies")
+    if step.attr("antialias") or step.attr("exclude_outside"):
+        raise Unsupported(f"{step.name} without what lies outside, to a size that varies")
     own, size, zero = data.ends[axis], step.outs[0][0][axis], const(np.asarray(0))
     end = form if isinstance(form, End) else None
     old, new = (
@@ -88,18 +97,42 @@ def _placed(pad: Masks, step: Step, data: Padded, axis: int, form: Count) -> Pad
     if mode == "nearest":
         places = op("Min", op("Max", _rounded(step, over, under), zero), last)
         return Padded(op("Gather", data.value, places, axis=axis), ends)
-    over = op("Min", op("Max", over, zero), op("Mul", last, under))
-    low = op("Div", over, under)
-    share = op("Sub", over, op("Mul", low, under))
-    dtype = data.value.dtype
+    if mode == "linear":
+        over = op("Min", op("Max", over, zero), op("Mul", last, under))
+    one, dtype = const(np.asarray(1)), data.value.dtype
     if dtype not in ("float32", "float64"):
         raise Unsupported(f"{step.name} of {dtype} to a size that varies")
+    low = op("Sub", op("Div", op("Add", over, under), under), one)  # they are no less than -1
+    share = op("Sub", over, op("Mul", low, under))
     part = op("Div", op("Cast", share, to=dtype), op("Cast", under, to=dtype))
     part = op("Reshape", part, shape=(size, *(1,) * (len(ends) - axis - 1)))
-    above = op("Min", op("Add", low, const(np.asarray(1))), last)
-    first, second = (op("Gather", data.value, at, axis=axis) for at in (low, above))
-    rest = op("Sub", const(np.asarray(1, dtype)), part)
-    return Padded(op("Add", op("Mul", first, rest), op("Mul", second, part)), ends)
+    total: Value | None = None
+    for n, weight in _weights(step, part, mode == "cubic"):
+        place = op("Min", op("Max", op("Add", low, const(np.asarray(n))), zero), last)
+        term = op("Mul", op("Gather", data.value, place, axis=axis), weight)
+        total = term if total is None else op("Add", total, term)
+    assert total is not None
+    return Padded(total, ends)
+
+
+def _weights(step: Step, part: Value, cubic: bool) -> list[tuple[int, Value]]:
+    """What the neighbours of a place count for: their numbers from the one below it, which is as
+    far away as `part` says."""
+
+    def polynomial(x: Value, *factors: float) -> Value:
+        total = op("Mul", x, number(factors[0], part.dtype))
+        for f in factors[1:-1]:
+            total = op("Mul", op("Add", total, number(f, part.dtype)), x)
+        return op("Add", total, number(factors[-1], part.dtype))
+
+    rest = op("Sub", number(1, part.dtype), part)
+    if not cubic:
+        return [(0, rest), (1, part)]
+    a = step.attr("cubic_coeff_a", -0.75)
+    near, far = (a + 2, -(a + 3), 0, 1), (a, -5 * a, 8 * a, -4 * a)
+    more, most = (op("Add", x, number(1, part.dtype)) for x in (part, rest))
+    return [(-1, polynomial(more, *far)), (0, polynomial(part, *near)),
+            (1, polynomial(rest, *near)), (2, polynomial(most, *far))]  # fmt: skip
 
 
 def _quotients(step: Step, old: Value, new: Value, size: int) -> tuple[Value, Value]:
@@ -149,15 +182,6 @@ def _continued(pad: Masks, step: Step, data: Padded, axis: int) -> Padded:
     last = op("Sub", pad.end(end), const(np.asarray(1)))
     places = op("Min", const(np.arange(data.shape[axis])), last)
     return Padded(op("Gather", data.value, places, axis=axis), data.ends)
-
-
-def checked(step: Step, ends: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Ends that agree with the sizes of the result."""
-    for end, sizes in zip(ends, zip(*step.outs[0], strict=True), strict=True):
-        expected = sizes[:1] * len(sizes) if end is None else (*map(end.at, step.grid.points),)
-        if expected != sizes:
-            raise Unsupported(f"{step.name} of sizes {', '.join(map(str, sizes))}")
-    return tuple(ends)
 
 
 def times(step: Step, data: Padded, axis: int, count: int) -> End:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autosched.graph.dynamic.resized import checked, resize, times
-from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, emit, needs_first
+from autosched.graph.dynamic.resized import resize, times
+from autosched.graph.dynamic.values import Masks, Padded, Rule, Step, checked, emit, needs_first
 from autosched.graph.errors import Unsupported
 
 

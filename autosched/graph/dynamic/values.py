@@ -223,6 +223,15 @@ def needs_first(step: Step, p: Padded, axes: Sequence[int]) -> None:
         raise Unsupported(f"{step.name} along an axis that several of other lengths were made")
 
 
+def checked(step: Step, ends: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Ends that agree with the sizes of the result."""
+    for end, sizes in zip(ends, zip(*step.outs[0], strict=True), strict=True):
+        expected = sizes[:1] * len(sizes) if end is None else (*map(end.at, step.grid.points),)
+        if expected != sizes:
+            raise Unsupported(f"{step.name} of sizes {', '.join(map(str, sizes))}")
+    return tuple(ends)
+
+
 def fixed(pad: Masks, step: Step) -> Sequence[Padded]:
     """The call as it is: each element that counts reads such ones only."""
     made = emit(step, step.args, outputs=len(step.outs))
