@@ -151,6 +151,17 @@ MANY = {
          NODE("Slice", ["x", "zeros", "m", "ones"], ["y"])],
         "float32",
     ),
+    "a number for each element": (
+        [SIZES, NODE("Gather", ["s", "ones"], ["n"]), NODE("Tile", ["fives", "n"], ["m"]), TO_FLOAT,
+         NODE("Add", ["x", "f"], ["y"])],
+        "float32",
+    ),
+    "the last window": (
+        [NODE("Unsqueeze", ["x", "zeros"], ["u"]),
+         NODE("MaxPool", ["u"], ["w"], kernel_shape=[3], strides=[2]),
+         NODE("Slice", ["w", "all", "most", "twos"], ["y"])],
+        "float32",
+    ),
     "a number of windows": (
         [NODE("Unsqueeze", ["x", "zeros"], ["u"]),
          NODE("MaxPool", ["u"], ["w"], kernel_shape=[3], strides=[2]),
@@ -194,6 +205,7 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
           NODE("Less", ["k", "e"], ["b"]), NODE("And", ["a", "b"], ["c"]), BRANCHES],
          "float32", "And of comparisons"),
         ([NODE("ReduceMean", ["x"], ["y"], axes=[1])], "int32", "ReduceMean of int32"),
+        ([SIZES, NODE("Tile", ["x", "s"], ["y"])], "float32", "Tile by a number"),
         ([FLAT, NODE("CumSum", ["f", "zero"], ["y"])], "float32", "CumSum along"),
         ([FLAT, NODE("Slice", ["f", "ones", "fives"], ["y"])], "float32", "Slice along"),
         ([FLAT, NODE("ArgMax", ["f"], ["y"], axis=0)], "float32", "ArgMax along"),
@@ -206,7 +218,7 @@ def test_operators(nodes: list[onnx.NodeProto], dtype: str) -> None:
         ([NODE("ArgMax", ["x"], ["y"], axis=1, select_last_index=1)], "float32", "last index"),
     ],
     ids=["remainder", "one length", "difference of quotients", "branch by windows",
-         "branch between lengths", "mean of integers",
+         "branch between lengths", "mean of integers", "square",
          "running sum", "beginning", "place", "longer", "rows and columns in turn", "halves",
          "first of two", "last of equal ones"],
 )  # fmt: skip
@@ -231,6 +243,8 @@ def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
         "fives": [5],
         "halves": [-1, 2],
         "all": [-1],
+        "twos": [2],
+        "most": [1 << 40],
         "row": [-1, 0, 40],
         "rows": [2, -1, 4],
         "pairs": [2, -1, 2, 2],

@@ -15,6 +15,7 @@ from autosched.graph.dynamic.values import (
     Padded,
     Rule,
     Step,
+    checked,
     emit,
     needs_first,
     needs_fixed,
@@ -38,9 +39,8 @@ def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
     shift = len(step.ends[0]) - len(data.ends)
     for axis, end in enumerate(step.ends[0]):
         own = data.ends[axis - shift] if axis >= shift else None
-        given = step.forms.get("shape")
-        asked = given is not None and given.ravel()[axis - len(step.ends[0])] == end
-        if own != end and (own is not None or (_in_steps(end) and not asked)):
+        asked = not _in_steps(end) or _asked(step, axis - len(step.ends[0]), end)
+        if own != end and (own is not None or not asked):
             raise Unsupported("Expand of axes of different lengths")
     return [Padded(made, step.ends[0], frozenset(a + shift for a in data.zero))]
 
@@ -50,10 +50,18 @@ def _in_steps(end: Axis) -> bool:
     return isinstance(end, End) and not end.single
 
 
+def _asked(step: Step, axis: int, end: Axis) -> bool:
+    """Whether the shape that a call is given says that an axis ends there."""
+    forms = step.forms.get("shape")
+    return forms is not None and bool(forms.ravel()[axis] == end)
+
+
 def _filled(pad: Masks, step: Step) -> Sequence[Padded]:
     """ConstantOfShape, of a shape that is known."""
     if step.args:
         raise Unsupported(f"{step.name} of a shape that is not known")
+    if any(_in_steps(e) and not _asked(step, n, e) for n, e in enumerate(step.ends[0])):
+        raise Unsupported(f"{step.name} of a number of windows")
     made = emit(step, [], dict(step.calls[0].attrs))[0]
     return [Padded(made, step.ends[0])]
 
@@ -175,7 +183,7 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             # The sizes at the readings may be those of another axis by chance.
             _in_steps(ends[axis])
             and not (isinstance(own, End) and own.longer(count - size) == ends[axis])
-            and not (starts[0] == 0 and _stop(step, axis) == ends[axis] and (
+            and not (set(starts) == {0} and _stop(step, axis) == ends[axis] and (
                 within(ends[axis], size if own is None else own, pad.grid)
             ))
         ):  # fmt: skip
@@ -195,14 +203,26 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             stops = (stop if stop >= 0 else -size - 1,)
             value = op("Slice", value, starts=(start,), ends=stops, axes=(axis,), steps=(by,))
             continue
-        moved = pad.grid.affine(starts)
-        if moved is None:
-            raise Unsupported("Slice whose start depends on the length otherwise")
-        places = op("Add", pad.affine(moved), const(by * np.arange(count)))
+        begin = _start(pad, step, axis, starts)
+        places = op("Add", begin, const(by * np.arange(count)))
         if ends[axis] is not None:
             places = op("Min", places, const(np.asarray(size - 1)))
         value = op("Gather", value, places, axis=axis)
     return [Padded(value, ends, frozenset(zero))]
+
+
+def _start(pad: Masks, step: Step, axis: int, starts: Sequence[int]) -> Value:
+    """Where a slice begins, in numbers that grow with the lengths, or so many before the end."""
+    moved, end = pad.grid.affine(starts), step.whole[0].ends[axis]
+    if moved is not None:
+        return pad.affine(moved)
+    written = {_written(c, axis, len(step.ends[0]))[0] for c in step.calls}
+    before = written.pop()
+    if written or before >= 0 or not isinstance(end, End):
+        raise Unsupported("Slice whose start depends on the length otherwise")
+    if [end.at(p) + before for p in pad.grid.points] != [*starts]:
+        raise Unsupported("Slice that begins before an axis whose size depends on the length")
+    return pad.end(end.longer(before))
 
 
 def _stop(step: Step, axis: int) -> Count:
@@ -322,10 +342,22 @@ def _pad(pad: Masks, step: Step) -> Sequence[Padded]:
 
 
 def _tile(pad: Masks, step: Step) -> Sequence[Padded]:
-    data = step.whole[0]
-    repeats = step.attr("repeats")
-    needs_fixed(step, data, [n for n, r in enumerate(repeats) if r != 1])
-    return [Padded(emit(step, step.args)[0], step.ends[0], data.zero)]
+    """One element as many times as a length says, too."""
+    data, forms = step.whole[0], step.forms.get("repeats")
+    if len(step.args) > 1:
+        raise Unsupported("Tile by numbers that are not known")
+    every = list(zip(*(c.attr("repeats") for c in step.calls), strict=True))
+    ends = list(data.ends)
+    for axis, repeats in enumerate(every):
+        if len(set(repeats)) > 1:
+            end = None if forms is None else forms.ravel()[axis]
+            if data.shape[axis] != 1 or data.ends[axis] is not None or not isinstance(end, End):
+                raise Unsupported("Tile by a number that depends on the length")
+            ends[axis] = end
+        elif repeats[0] != 1:
+            needs_fixed(step, data, [axis])
+    attrs = {"repeats": tuple(r[0] for r in every)}
+    return [Padded(emit(step, [data], attrs)[0], checked(step, ends), data.zero)]
 
 
 MOVES: dict[str, Rule] = {
