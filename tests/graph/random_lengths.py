@@ -184,6 +184,15 @@ def cut(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
     return m.node("Slice", [a, *given]), (*dims[:axis], size, *dims[axis + 1 :])
 
 
+def turned(m: Model, a: str, dims: Dims) -> tuple[str, Dims] | None:
+    """An axis from its last element to the first."""
+    axis = m.pick(len(dims))
+    if is_flat(dims[axis]):
+        return None
+    given = [m.const(np.asarray([k])) for k in (-1, -1 << 40, axis, -1)]
+    return m.node("Slice", [a, *given]), dims
+
+
 def gather(m: Model, a: str, dims: Dims) -> tuple[str, Dims]:
     if m.pick(2):
         # Of padding with zeros this index is beyond the table.
@@ -349,7 +358,7 @@ RULES: tuple[Rule, ...] = (
     unary, binary, softmax, norm, reduce, transpose, product, concat, cut, gather, reshape, flatten,
     flatten, divide, divide, running, triangle, length, expand, conv, windows, windows, means, pad,
     tile, einsum, at_places, chosen, batch_norm, recurrent, joined, cross, places, counted, counted,
-    resized,
+    resized, turned,
 )  # fmt: skip
 
 

@@ -156,6 +156,18 @@ MANY = {
          NODE("Add", ["x", "f"], ["y"])],
         "float32",
     ),
+    "from the end": (
+        [NODE("Slice", ["x", "all", "least", "ones", "all"], ["r"]),
+         NODE("ReduceMax", ["r"], ["k"], axes=[1]), NODE("CumSum", ["r", "one"], ["c"]),
+         NODE("Slice", ["c", "all", "least", "ones", "all"], ["d"]),
+         NODE("Sub", ["d", "k"], ["y"])],
+        "float32",
+    ),
+    "the last one written": (
+        [NODE("ScatterND", ["x", "corners", "pair"], ["w"]),
+         NODE("CumSum", ["w", "one"], ["y"], reverse=1)],
+        "float32",
+    ),
     "the last window": (
         [NODE("Unsqueeze", ["x", "zeros"], ["u"]),
          NODE("MaxPool", ["u"], ["w"], kernel_shape=[3], strides=[2]),
@@ -245,6 +257,9 @@ def one_input(nodes: list[onnx.NodeProto], dtype: str) -> OpenModel:
         "all": [-1],
         "twos": [2],
         "most": [1 << 40],
+        "least": [-1 << 40],
+        "corners": [[0, -1], [1, 2]],
+        "pair": np.ones(2, np.float32),
         "row": [-1, 0, 40],
         "rows": [2, -1, 4],
         "pairs": [2, -1, 2, 2],

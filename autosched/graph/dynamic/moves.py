@@ -196,6 +196,9 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
         if any(b != by for b in others):
             raise Unsupported("Slice whose step depends on the length")
         zero.discard(axis)
+        if by == -1 and own is not None and own == ends[axis] and count == size:
+            value = op("Gather", value, _turned(pad, own, size), axis=axis)
+            continue
         if by != 1 and ends[axis] is not None:
             raise Unsupported("Slice with a step along an axis whose size depends on the length")
         if len(set(starts)) == 1:
@@ -209,6 +212,13 @@ def _slice(pad: Masks, step: Step) -> Sequence[Padded]:
             places = op("Min", places, const(np.asarray(size - 1)))
         value = op("Gather", value, places, axis=axis)
     return [Padded(value, ends, frozenset(zero))]
+
+
+def _turned(pad: Masks, end: Axis, size: int) -> Value:
+    """The places of an axis from the last that counts to the first; the padding reads the first."""
+    assert end is not None
+    last = op("Sub", pad.end(end), const(np.asarray(1)))
+    return op("Max", op("Sub", last, const(np.arange(size))), const(np.asarray(0)))
 
 
 def _start(pad: Masks, step: Step, axis: int, starts: Sequence[int]) -> Value:
@@ -319,6 +329,19 @@ def _gather_nd(pad: Masks, step: Step) -> Sequence[Padded]:
     return [Padded(emit(step, [data, found])[0], step.ends[0])]
 
 
+def _scatter_nd(pad: Masks, step: Step) -> Sequence[Padded]:
+    """Rows that are written are given by places that do not vary in number."""
+    data, index, updates = step.whole
+    needs_fixed(step, index, range(len(index.ends)))
+    axes = range(index.shape[-1])
+    needs_first(step, data, axes)
+    rest = data.ends[len(axes) :]
+    if updates.ends != (*index.ends[:-1], *rest):
+        raise Unsupported(f"{step.name} of axes of different lengths")
+    found = _from_start(pad, index, data, axes)
+    return [Padded(emit(step, [data, found, updates])[0], data.ends)]
+
+
 def _pad(pad: Masks, step: Step) -> Sequence[Padded]:
     """Elements after those that count stand in the padding."""
     data, *others = step.args
@@ -369,6 +392,7 @@ MOVES: dict[str, Rule] = {
     "GatherND": _gather_nd,
     "Pad": _pad,
     "Range": _range,
+    "ScatterND": _scatter_nd,
     "Slice": _slice,
     "Split": _split,
     "Tile": _tile,
