@@ -76,12 +76,18 @@ def test_scatter_elements(data: st.DataObject) -> None:
 def test_scatter_nd(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
     width = data.draw(st.integers(1, len(shape)))
-    lead = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=2)))
+    lead = tuple(data.draw(st.lists(st.integers(0, 4), max_size=2)))
     dtype, how = data.draw(st.sampled_from(DTYPES)), data.draw(st.sampled_from(HOW))
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     at = np.stack([rng.integers(-n, n, lead) for n in shape[:width]], -1)
     arrays = [values(rng, shape, dtype), at, values(rng, (*lead, *shape[width:]), dtype)]
     same("scatter_nd", arrays, reduction=how)
+
+
+def test_scatter_nd_of_one_element(rng: np.random.Generator) -> None:
+    """A row of indices alone, as `out[n] = value` of a loop is exported."""
+    new = np.array(7, "float32")
+    same("scatter_nd", [values(rng, (3, 4), "float32"), np.array([2, -1]), new])
 
 
 LARGE: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], int]] = {

@@ -137,7 +137,7 @@ class Loops:
 
     def element(self, buffer: str) -> str:
         """An element of an array of the shape."""
-        return f"{buffer}[{', '.join(self.indices)}]"
+        return f"{buffer}[{', '.join(self.indices) or '()'}]"
 
     def nest(self, first: int, end: int, body: str, last: str = "serial") -> str:
         """The loops of some axes around `body`; `last`: the kind of the innermost one."""
