@@ -90,6 +90,14 @@ def test_scatter_nd_of_one_element(rng: np.random.Generator) -> None:
     same("scatter_nd", [values(rng, (3, 4), "float32"), np.array([2, -1]), new])
 
 
+@pytest.mark.parametrize("extent", [1, 2, 3, 4, 5, 8])
+def test_compiling_prints_nothing(extent: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """LLVM tells of loops that it is asked to make vectors of and cannot; users read that."""
+    arrays = [np.zeros((3, extent), "float32"), np.array([[1, 0]]), np.ones(1, "float32")]
+    built("scatter_nd", arrays)
+    assert capfd.readouterr().err == ""
+
+
 LARGE: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], int]] = {
     "rows": ("scatter_nd", (100, 256), (400, 1), 0),
     "rows of a batch": ("scatter_nd", (3, 40, 4, 96), (90, 2), 0),

@@ -28,7 +28,7 @@ from autosched.errors import CodegenError
 from autosched.target import Target
 from autosched.tir import dtypes
 from autosched.tir.affine import Int
-from autosched.tir.expr import Call, Expr, Var, walk
+from autosched.tir.expr import Call, Const, Expr, Var, walk
 from autosched.tir.nodes import Buffer, Element, ExternCall, Pointer, allocated, strides
 from autosched.tir.parallel_loops import loops_apart
 from autosched.tir.printer import Names, format_expr
@@ -62,6 +62,10 @@ STATUS = 64
 def generate_routine(func: Routine, target: Target, entry: str = "autosched_kernel") -> Generated:
     """LLVM IR of a routine. Raises VerifyError, and CodegenError for what has no code here."""
     return _Writer(verify_routine(func), target, entry).write()
+
+
+SHORT = 4
+"""Iterations that fill no vector."""
 
 
 class _Locals:
@@ -315,7 +319,7 @@ class _Writer:
             self.body(s.body)
 
         begin, end = (self.values.evaluate(e).ref for e in (s.begin, s.end))
-        note = vectors(self.declarations) if s.kind == "vectorized" else ""
+        note = vectors(self.declarations) if s.kind == "vectorized" and not _is_short(s) else ""
         self.control.counted(begin, end, body, step=s.step, note=note)
 
     def parallel(self, s: Loop) -> None:
@@ -424,3 +428,10 @@ def _extended(dtype: str) -> str:
     if dtype not in ("int8", "int16", "uint8", "uint16"):
         return ""
     return "signext " if dtype in dtypes.SIGNED else "zeroext "
+
+
+def _is_short(s: Loop) -> bool:
+    """Whether a loop has too few iterations for a vector. LLVM unrolls it, and complains on
+    standard error where it is told to make vectors of it."""
+    ends = [e.value for e in (s.begin, s.end) if isinstance(e, Const)]
+    return len(ends) == 2 and int(ends[1]) - int(ends[0]) < SHORT * s.step
