@@ -13,6 +13,7 @@ sizes, numbers of nodes and depth are checked, and nothing is read from outside 
     sequences   sequences and optional values, element by element
     functions   function bodies: the file's, ONNX's, and those of onnxruntime's operators
     microsoft   bodies of onnxruntime's operators; attention: those of its attention
+    learned     operators of ai.onnx.ml: trees, linear models, steps of pipelines
     upgrade     operators of old opsets in today's form
     packed      weights of four bits
     many        operators with hundreds of arguments or results

@@ -14,7 +14,7 @@ from autosched.graph import ops
 from autosched.graph.errors import Unsupported
 from autosched.graph.fold import constant
 from autosched.graph.ir import Atom, Body, Const, Function, Var
-from autosched.graph.onnx_import import functions, sequences, subgraphs
+from autosched.graph.onnx_import import functions, learned, sequences, subgraphs
 from autosched.graph.onnx_import.files import MALFORMED, Bounds
 from autosched.graph.onnx_import.scope import (
     Listed,
@@ -173,6 +173,8 @@ class Reader:
         attrs = {a.name: self.tensors.attribute(a) for a in node.attribute}
         if name == "QuantizeLinear" and isinstance(zero := args[-1], Const) and zero in self.narrow:
             attrs["output_dtype"] = self.narrow[zero]
+        if name.startswith(learned.DOMAIN):
+            return learned.read(scope, name, tensors(args), attrs)
         call = upgraded(scope, name, tensors(args), attrs, len(names))
         if call.name == "Identity" and call.args[0] is not None:
             return [call.args[0], *call.more]

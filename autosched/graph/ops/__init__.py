@@ -23,6 +23,7 @@ from autosched.graph.ops import roi_align as roi_align
 from autosched.graph.ops import row_range as row_range
 from autosched.graph.ops import suppression as suppression
 from autosched.graph.ops import transforms as transforms
+from autosched.graph.ops import trees as trees
 from autosched.graph.ops import unpool as unpool
 from autosched.graph.ops import views as views
 from autosched.graph.ops.registry import OPERATORS, find
