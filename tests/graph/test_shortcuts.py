@@ -28,6 +28,10 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("Flatten", [X], {"axis": 0}, 1),
     ("Gather", [X, np.array([[0, -1], [7, -9]])], {"axis": -1}, 1),
     ("Gather", [N, np.array(2, "int32")], {}, 1),
+    ("GatherElements", [M, np.array([[0, -1, 7], [-9, 2, 1]])], {"axis": 1}, 1),
+    ("GatherElements", [X, np.array([[[2, 0]], [[-1, 1]]], "int32")], {}, 1),
+    ("GatherND", [X, np.array([[0, 0], [-1, 5], [-9, -1]])], {}, 1),
+    ("GatherND", [N, np.array([[[1, 3]], [[2, -4]]], "int32")], {}, 1),
     ("Gemm", [M, M, M[0, :3]], {"transB": 1, "alpha": 0.5, "beta": 2.0}, 1),
     ("Gemm", [M, M], {"transA": 1}, 1),
     ("Gemm", [M, M, M[0]], {"transA": 1, "beta": 0.0}, 1),
@@ -106,6 +110,12 @@ def test_moves_of_any_shape(data: st.DataObject) -> None:
     same("Reshape", [x, np.array([-1])], {}, 1, needed=False)
     if x.shape[axis]:
         same("Gather", [x, RNG.integers(-5, 5, (2, 2))], {"axis": axis}, 1, needed=False)
+        at = RNG.integers(-5, 5, [data.draw(st.integers(0, n)) for n in x.shape])
+        same("GatherElements", [x, at], {"axis": axis}, 1, needed=False)
+    if x.size:
+        width = data.draw(st.integers(1, x.ndim))
+        rows = RNG.integers(-5, 5, (data.draw(st.integers(0, 3)), width))
+        same("GatherND", [x, rows], {}, 1, needed=False)
 
 
 @pytest.mark.parametrize(

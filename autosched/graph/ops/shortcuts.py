@@ -148,11 +148,30 @@ def _concat(*arrays: Array, axis: int) -> Made:
 
 
 def _gather(x: Array, indices: Array, *, axis: int = 0) -> Made:
-    """An index beyond its axis is brought inside, as in the definition."""
-    if indices.dtype.kind != "i":
+    return np.take(x, _inside(indices, x.shape[axis]), axis)
+
+
+def _gather_elements(x: Array, indices: Array, *, axis: int = 0) -> Made:
+    at = _inside(indices, x.shape[axis])
+    along = axis % x.ndim
+    lead = tuple(slice(None if d == along else n) for d, n in enumerate(at.shape))
+    return np.take_along_axis(x[lead], at, axis)  # ValueError where indices are more
+
+
+def _gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Made:
+    width = indices.shape[-1]
+    if batch_dims or not width:
         return None
+    return x[tuple(_inside(indices[..., d], x.shape[d]) for d in range(width))]
+
+
+def _inside(indices: Array, extent: int) -> Array:
+    """Indices counted from the first element; those beyond an axis are brought inside, as in the
+    definitions. Raises TypeError for other numbers."""
+    if indices.dtype.kind != "i" or not extent:
+        raise TypeError(f"{indices.dtype} indices into {extent} elements")
     i = indices.astype(np.int64)
-    return np.take(x, np.where(i < 0, i + x.shape[axis], i), axis, mode="clip")
+    return np.clip(np.where(i < 0, i + extent, i), 0, extent - 1)
 
 
 def _where(condition: Array, x: Array, y: Array) -> Made:
@@ -210,6 +229,8 @@ OTHERS: dict[str, Callable[..., Made]] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "Max": _extreme(np.maximum),
