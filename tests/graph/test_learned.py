@@ -208,8 +208,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "text as labels": ("LinearClassifier", {"coefficients": [1.0], "classlabels_strings": ["a"]},
                        "labels are text; encode the labels as integers"),
     "maps": ("ZipMap", {"classlabels_int64s": [0, 1]}, "export with the option zipmap=False"),
-    "another operator": ("SVMClassifier", {}, "of ai.onnx.ml there are ArrayFeatureExtractor"),
-    "a kernel that only the reader makes": ("TreeLeaves", {}, "of ai.onnx.ml there are"),
+    "another operator": ("SVMClassifier", {}, "the file has no function for it"),
+    "what is no operator of ONNX": ("TreeLeaves", {}, "the file has no function for it"),
 }  # fmt: skip
 
 
@@ -219,6 +219,15 @@ def test_what_is_refused(case: str) -> None:
     proto = model(op, np.ones((2, 1), "float32"), **attrs)
     with pytest.raises(graph.Unsupported, match=message):
         graph.from_onnx(proto)
+
+
+def test_functions_of_the_file_come_first() -> None:
+    proto = model("Scaler", np.ones((2, 1), "float32"))
+    body = [helper.make_node("Neg", ["a"], ["b"])]
+    opsets = [helper.make_opsetid("", 17)]
+    proto.functions.append(helper.make_function("ai.onnx.ml", "Scaler", ["a"], ["b"], body, opsets))
+    found = graph.evaluate(graph.from_onnx(proto), "main", np.ones((2, 1), "float32"))
+    assert np.asarray(found).tolist() == [[-1], [-1]]
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {

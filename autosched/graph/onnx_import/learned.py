@@ -72,12 +72,9 @@ class Learned(NamedTuple):
 
 
 def read(scope: Scope, name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Sequence[Atom]:
-    """The results of a call of an operator of this domain. Raises Unsupported."""
-    rule = RULES.get(name.removeprefix(DOMAIN))
-    if rule is None:
-        known = ", ".join(sorted(RULES))
-        raise Unsupported(f"this operator is not supported; of ai.onnx.ml there are {known}")
-    return rule(Learned(scope, name.removeprefix(DOMAIN), args, attrs))
+    """The results of a call of one of `NAMES`. Raises Unsupported."""
+    own = name.removeprefix(DOMAIN)
+    return RULES[own](Learned(scope, own, args, attrs))
 
 
 def _numbers(values: Any, dtype: str) -> Const:
@@ -156,7 +153,7 @@ def _scores(call: Learned, kind: str, count: int, columns: Mapping[int, int]) ->
                               f"{target}, which is not there")  # fmt: skip
         table[trees.row[tree, node], columns[target]] += weight
     tables = [constant(a) for a in trees.columns]
-    leaves = call.one(f"{DOMAIN}TreeLeaves", call.rows(), *tables, mode=trees.mode)
+    leaves = call.one("autosched.TreeLeaves", call.rows(), *tables, mode=trees.mode)
     how = call.attrs.get("aggregate_function", "SUM")
     if how not in GATHERED:
         raise Unsupported(f"attribute aggregate_function is {how!r}; expected {[*GATHERED]}")
@@ -398,3 +395,4 @@ RULES: dict[str, Callable[[Learned], Sequence[Atom]]] = {
     "TreeEnsembleRegressor": _tree_regressor,
     "ZipMap": _no_map,
 }
+NAMES = frozenset(DOMAIN + name for name in RULES)

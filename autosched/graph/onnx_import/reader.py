@@ -173,7 +173,7 @@ class Reader:
         attrs = {a.name: self.tensors.attribute(a) for a in node.attribute}
         if name == "QuantizeLinear" and isinstance(zero := args[-1], Const) and zero in self.narrow:
             attrs["output_dtype"] = self.narrow[zero]
-        if name.startswith(learned.DOMAIN):
+        if name in learned.NAMES and (node.domain, node.op_type) not in self.functions:
             return learned.read(scope, name, tensors(args), attrs)
         call = upgraded(scope, name, tensors(args), attrs, len(names))
         if call.name == "Identity" and call.args[0] is not None:

@@ -70,7 +70,7 @@ STEPS = 16
 """Elements that a walk counts as where it is decided whether threads share the rows."""
 
 
-@host_operator("ai.onnx.ml.TreeLeaves", _leaves, tree_leaves_kernel)
+@host_operator("autosched.TreeLeaves", _leaves, tree_leaves_kernel)
 def tree_leaves(
     x: Array,
     feature: Array,
@@ -86,7 +86,9 @@ def tree_leaves(
     """The node that each row (rows, features) ends in, in each tree: (rows, trees). A node asks for
     a feature, and names the nodes that follow; one that is not `inner` is a leaf."""
     at = np.broadcast_to(roots, (len(x), len(roots))).astype(np.int64)
-    while inner[at].any():
+    for _ in feature:  # a walk visits no node twice
+        if not inner[at].any():
+            break
         seen = np.take_along_axis(x, feature[at].astype(np.int64), 1)
         taken = COMPARED[mode][1](seen, value[at]) | (np.isnan(seen) & missing[at])
         at = np.where(inner[at], np.where(taken, yes[at], no[at]), at)
