@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from autosched.errors import TensorExprError
+from autosched.te.axes import reduced_like
 from autosched.te.compute import compute
 from autosched.te.derivative import derivative
-from autosched.te.inverse import inverse, moved, settled
+from autosched.te.inverse import guarded, inverse, moved, settled
 from autosched.te.prim_func import topological
 from autosched.te.reduction import prod as reduce_prod
 from autosched.te.reduction import sum as reduce_sum
@@ -27,7 +29,6 @@ from autosched.te.tensor import (
     ScanOp,
     Tensor,
     TensorRead,
-    reduce_axis,
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
@@ -145,7 +146,7 @@ def _reads(
                 at = g(*op.axis)
                 term = at if weight is None else at * weight
                 term = partial if _is_one(term) else term if _is_one(partial) else term * partial
-                out.append((read, _gathered(op, read, term)))
+                out.append((read, _gathered(op, op.body[n], read, term)))
     return out
 
 
@@ -209,7 +210,7 @@ def _over(
     rank = len(op.axis)
 
     def at(*indices: Any) -> Expr:
-        axes = [reduce_axis((a.begin, a.begin + a.extent), a.name) for a in op.reduce_axis]
+        axes = [reduced_like(a) for a in op.reduce_axis]
         values: dict[Var, Expr] = dict(zip(op.axis, indices, strict=False))
         values.update(zip(op.reduce_axis, axes, strict=True))
         own = [i + a.begin for i, a in zip(indices[rank:], more, strict=True)]
@@ -220,9 +221,9 @@ def _over(
     return _computed(shape, at, f"{op.name}_{name}")
 
 
-def _gathered(op: ComputeOp, read: TensorRead, term: Expr) -> Tensor:
-    """What a read adds to the adjoint of its tensor: `term`, over the axes of `op`, summed over the
-    points that read an element."""
+def _gathered(op: ComputeOp, body: Expr, read: TensorRead, term: Expr) -> Tensor:
+    """What a read in a body adds to the adjoint of its tensor: `term`, over the axes of `op`,
+    summed over the points that read an element."""
     axes = (*op.axis, *op.reduce_axis)
     tensor = read.tensor
     # Sums of 16 bits are taken in float32.
@@ -231,17 +232,23 @@ def _gathered(op: ComputeOp, read: TensorRead, term: Expr) -> Tensor:
     def element(*at: Any) -> Expr:
         points = inverse(read.indices, axes, at, tensor.shape)
         value = ex.cast(settled(points.at(term), (*points.over, *at)), tensor.dtype)
-        where: Expr | None = None
-        for c in points.conditions:
-            where = c if where is None else ex.binary("and", where, c)
+        zero = ex.const(0.0, value.dtype)
+        if points.read:
+            chosen = points.at(guarded(body, read, _all(points.read)))
+            value = ex.call("if_then_else", chosen, value, zero)
+        where = _all(points.conditions) if points.conditions else None
         if points.over:
             summed = ex.cast(value, "float32") if half else value
             return reduce_sum(summed, axis=list(points.over), where=where)
         if where is None:
             return value
-        return ex.call("if_then_else", where, value, ex.const(0.0, value.dtype))
+        return ex.call("if_then_else", where, value, zero)
 
     made = _computed(tensor.shape, element, f"d_{tensor.name}")
     if made.dtype == tensor.dtype:
         return made
     return _computed(tensor.shape, lambda *at: ex.cast(made(*at), tensor.dtype), f"d_{tensor.name}")
+
+
+def _all(conditions: Sequence[Expr]) -> Expr:
+    return reduce(lambda a, b: ex.binary("and", a, b), conditions)

@@ -51,6 +51,11 @@ class IterVar(Var):
         return Range(self.begin, self.extent)
 
 
+def reduced_like(axis: IterVar) -> IterVar:
+    """A reduction axis over the values of another one, renamed where its name is taken."""
+    return IterVar(axis.name, axis.dtype, axis.begin, axis.extent, "reduce", "", True)
+
+
 def positive(value: Any, what: str) -> Extent:
     """`value` as a positive Python int, or a Size that is positive for all values of its variables.
 

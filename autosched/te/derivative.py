@@ -114,7 +114,8 @@ def _where(is_zero: Expr, d: Partial, factor: Expr) -> Partial:
 
 def _atan2(e: Call, y: Expr, x: Expr, dy: Partial, dx: Partial) -> Partial:
     square = x * x + y * y
-    return plus(times(dy, x / square), minus(times(dx, y / square)))
+    at_zero = square == _number(e, 0.0)
+    return plus(_where(at_zero, dy, x / square), minus(_where(at_zero, dx, y / square)))
 
 
 def _fmod(e: Call, a: Expr, b: Expr, da: Partial, db: Partial) -> Partial:

@@ -42,7 +42,8 @@ def gradient(output: Tensor, inputs: Sequence[Tensor], head: Tensor | None = Non
     found = []
     for t in inputs:
         made = adjoint([output], [(lambda: one) if head is None else head], t)
-        zero = ex.const(0.0, t.dtype)
-        name = f"{t.name}_grad"
-        found.append(made or compute(t.shape, lambda *_, zero=zero: zero, name=name))
+        if made is None or made is head:  # a head is an input as well, so the gradient is a copy
+            zero = ex.const(0.0, t.dtype)
+            made = compute(t.shape, lambda *at, m=made, z=zero: m[at] if m else z, f"{t.name}_grad")
+        found.append(made)
     return found

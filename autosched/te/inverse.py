@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from autosched.te.tensor import Extent, IterVar, TensorRead, reduce_axis
+from autosched.te.axes import reduced_like
+from autosched.te.tensor import Extent, IterVar, TensorRead
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Int, always, is_zero
 from autosched.tir.expr import Expr, Var
 from autosched.tir.from_expr import from_expr
+from autosched.tir.height import nodes
 
 
 @dataclass(frozen=True)
 class Points:
     """The axes' `values` over the element's indices and the axes `over`, at those points where all
-    `conditions` hold."""
+    `conditions` hold and, over the axes themselves, `read`: those that read arrays."""
 
     values: Mapping[Var, Expr]
     over: tuple[IterVar, ...]
     conditions: tuple[Expr, ...]
+    read: tuple[Expr, ...]
 
     def at(self, e: Expr) -> Expr:
         """An expression over the axes at these points."""
@@ -64,6 +68,34 @@ def settled(e: Expr, axes: Sequence[Var]) -> Expr:
     return ex.rewrite(e, leaf)
 
 
+def guarded(e: Expr, read: TensorRead, condition: Expr) -> Expr:
+    """`condition` where `e` evaluates `read`, under the conditions of that; False elsewhere."""
+    known: dict[int, Expr] = {}
+
+    def of(x: Expr) -> Expr:
+        if id(x) not in known:
+            known[id(x)] = found(x)
+        return known[id(x)]
+
+    def found(x: Expr) -> Expr:
+        if isinstance(x, TensorRead):
+            return condition if x.same_leaf(read) else _NO
+        if not isinstance(x, ex.Call):
+            return _NO
+        if x.op == "if_then_else":
+            a, b = of(x.args[1]), of(x.args[2])
+            return a if a is b else ex.call("if_then_else", x.args[0], a, b)
+        parts = [p for p in map(of, x.args) if p is not _NO]
+        if any(p is condition for p in parts):
+            return condition
+        return reduce(lambda a, b: ex.binary("or", a, b), parts) if parts else _NO
+
+    return of(e)
+
+
+_NO = ex.const(False, "bool")
+
+
 def _extents(axes: Sequence[Var]) -> dict[Var, Int]:
     """Extents of those axes that begin at 0, as forms take them."""
     return {a: a.extent for a in axes if isinstance(a, IterVar) and is_zero(a.begin)}
@@ -81,7 +113,8 @@ def inverse(
     """The points of `axes` at which `indices` are those of `element`, of an array of `shape`.
 
     Of each index one axis is solved for, the longest one that can be; what is left is summed over.
-    An index that is not affine, or has no axis left, is a condition.
+    An index that is not affine, or has no axis left, is a condition. One that arrays decide may be
+    read at these points only, and where the program reads it.
     """
     single = {a for a in axes if isinstance(a.extent, int) and a.extent == 1}
     own = set(axes)
@@ -102,11 +135,7 @@ def inverse(
         depends = {v: (ws - {axis}) | needs if axis in ws else ws for v, ws in depends.items()}
         depends[axis] = needs
         taken[axis] = (d, factor)
-    over = {
-        a: reduce_axis((a.begin, a.begin + a.extent), a.name)
-        for a in axes
-        if a not in taken and a not in single
-    }
+    over = {a: reduced_like(a) for a in axes if a not in taken and a not in single}
     values: dict[Var, Expr] = {a: r for a, r in over.items()}  # noqa: C416 - wider types
     values |= {a: ex.const(a.begin, "int64") for a in single if a not in taken}
     conditions: list[Expr] = []
@@ -121,8 +150,10 @@ def inverse(
         if size != 1:
             conditions.append(number % size == 0)
         conditions += _inside(values[axis], axis, [*over.values(), *element])
-    conditions += [moved(indices[d], values) == element[d] for d in left]
-    return Points(values, tuple(over.values()), tuple(conditions))
+    read = [d for d in left if any(isinstance(e, TensorRead) for e in nodes(indices[d]))]
+    conditions += [moved(indices[d], values) == element[d] for d in left if d not in read]
+    chosen = tuple(indices[d] == element[d] for d in read)
+    return Points(values, tuple(over.values()), tuple(conditions), chosen)
 
 
 def _next(

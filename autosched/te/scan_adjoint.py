@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from autosched.errors import TensorExprError
+from autosched.te.axes import reduced_like
 from autosched.te.compute import compute
 from autosched.te.intrinsics import if_then_else
 from autosched.te.reduction import make_reduce
@@ -22,7 +23,6 @@ from autosched.te.tensor import (
     Tensor,
     TensorRead,
     placeholder,
-    reduce_axis,
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
@@ -121,7 +121,7 @@ class _Backward:
         """One stage. At b = 0 there is no forward step: there it is 0."""
 
         def element(*at: Expr) -> Any:
-            axes = [reduce_axis((a.begin, a.begin + a.extent), a.name) for a in stage.reduce_axis]
+            axes = [reduced_like(a) for a in stage.reduce_axis]
             values: dict[Var, Expr] = dict(zip(stage.axis, at, strict=True))
             values[stage.axis[0]] = self.steps - at[0]
             values.update(zip(stage.reduce_axis, axes, strict=True))

@@ -164,6 +164,9 @@ def test_powers_of_zero_are_as_limits_have_it() -> None:
     y = te.compute((4,), lambda i: te.hypot(x[i], z[i] * 0.0), name="y")
     found = interpreted(te.gradient(y, [x, z], head), [x, z], given)
     np.testing.assert_array_equal(found, np.zeros((2, 4)))
+    y = te.compute((4,), lambda i: te.atan2(x[i], z[i] * 0.0), name="y")
+    found = interpreted(te.gradient(y, [x, z], head), [x, z], given)
+    np.testing.assert_array_equal(found, np.zeros((2, 4)))
 
 
 def test_ties_of_float16_are_counted_whole() -> None:
@@ -203,3 +206,48 @@ def test_a_scan_that_others_read_too() -> None:
             moved[place] += s
             ends.append(interpreted([y], [x], [moved])[0])
         np.testing.assert_allclose(found[place], (ends[1] - ends[0]) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_gradients_of_gradients() -> None:
+    """Axes that a gradient names are reduced in the next one."""
+    x, k = te.placeholder((4,), "float64", "x"), te.reduce_axis((0, 4), "k")
+    y = te.compute((), lambda: te.sum(x[k] * x[k] * x[k], axis=k), name="y")
+    (first,) = te.gradient(y, [x])
+    (second,) = te.gradient(first, [x], te.placeholder((4,), "float64", "h"))
+    head = np.array([1.0, 2.0, 3.0, 4.0])
+    h = next(t for t in second.op.input_tensors if t.name == "h")
+    (found,) = interpreted([second], [x, h], [ANY, head])
+    np.testing.assert_allclose(found, 6 * ANY * head, rtol=1e-12)
+
+
+def test_indices_are_read_only_where_the_program_reads_them() -> None:
+    """What decides an index is an array of its own bounds, and may be guarded."""
+    x, q = te.placeholder((5, 6), "float64", "x"), te.placeholder((3,), "int64", "q")
+
+    def element(i: Any) -> Any:
+        inside = x[te.clamp_index(q[i], 5), i]
+        before = te.if_then_else(i > 0, x[te.clamp_index(q[i - 1], 5), 2], 0.0)
+        return inside * before + te.if_then_else(i > 1, before, inside)
+
+    y = te.compute((3,), element, name="y")
+    h = te.placeholder((3,), "float64", "h")
+    (grad,) = te.gradient(y, [x], h)
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal((5, 6)), np.array([4, 0, 2]), rng.standard_normal(3)]
+    for of in (evaluated, interpreted):
+        (found,) = of([grad], [x, q, h], given)
+        for place in np.ndindex(5, 6):
+            ends = []
+            for step in (-1e-6, 1e-6):
+                moved = given[0].copy()
+                moved[place] += step
+                ends.append(interpreted([y], [x, q], [moved, given[1]])[0] @ given[2])
+            np.testing.assert_allclose(found[place], (ends[1] - ends[0]) / 2e-6, atol=1e-8)
+
+
+def test_a_head_that_is_the_gradient_is_a_tensor_of_its_own() -> None:
+    x, h = te.placeholder((3,), "float64", "x"), te.placeholder((3,), "float64", "h")
+    for y in (x, te.exp(x)):
+        (grad,) = te.gradient(y, [y], h)
+        (found,) = evaluated([grad], [x, h], [np.ones(3), np.arange(3.0)])
+        np.testing.assert_array_equal(found, np.arange(3.0))
