@@ -236,7 +236,9 @@ def _gathered(op: ComputeOp, body: Expr, read: TensorRead, term: Expr) -> Tensor
         if points.read:
             chosen = points.at(guarded(body, read, _all(points.read)))
             value = ex.call("if_then_else", chosen, value, zero)
-        where = _all(points.conditions) if points.conditions else None
+        where = None
+        if points.conditions:
+            where = settled(_all(points.conditions), (*points.over, *at))
         if points.over:
             summed = ex.cast(value, "float32") if half else value
             return reduce_sum(summed, axis=list(points.over), where=where)

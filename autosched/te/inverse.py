@@ -6,11 +6,12 @@ y = (j0 - r) / 2, if that is a whole number in the range of y.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from autosched.te.axes import reduced_like
+from autosched.te.equations import equations
 from autosched.te.tensor import Extent, IterVar, TensorRead
 from autosched.tir import expr as ex
 from autosched.tir.affine import Affine, Int, always, is_zero
@@ -112,63 +113,64 @@ def inverse(
 ) -> Points:
     """The points of `axes` at which `indices` are those of `element`, of an array of `shape`.
 
-    Of each index one axis is solved for, the longest one that can be; what is left is summed over.
+    Of each equation one axis is solved for, the longest one that can be; what is left is summed
+    over.
     An index that is not affine, or has no axis left, is a condition. One that arrays decide may be
     read at these points only, and where the program reads it.
     """
     single = {a for a in axes if isinstance(a.extent, int) and a.extent == 1}
     own = set(axes)
-    forms = [from_expr(i, lambda v: v in own) for i in indices]
-    taken: dict[Var, tuple[int, int]] = {}
-    left = [d for d, n in enumerate(shape) if not (isinstance(n, int) and n == 1)]
+    wanted = [d for d, n in enumerate(shape) if not (isinstance(n, int) and n == 1)]
+    forms = {d: from_expr(indices[d], lambda v: v in own) for d in wanted}
+    affine = {d: f for d, f in forms.items() if f is not None}
+    told = equations(affine, element, shape, _extents(axes))
+    taken: dict[IterVar, tuple[Affine, Expr]] = {}
+    left = list(told.each)
     depends: dict[Var, set[Var]] = {}
     while True:
-        found = _next(forms, left, axes, taken, depends)
-        if found is None:
+        solved = _next(left, axes, taken, depends)
+        if solved is None:
             break
-        d, axis, factor = found
-        form = forms[d]
-        assert form is not None
-        left.remove(d)
+        n, axis = solved
+        form = left[n][0]
+        taken[axis] = left.pop(n)
         rest = {v for v in form.variables() if v is not axis}
         needs = {w for v in rest for w in (depends.get(v, {v}))}
         depends = {v: (ws - {axis}) | needs if axis in ws else ws for v, ws in depends.items()}
         depends[axis] = needs
-        taken[axis] = (d, factor)
     over = {a: reduced_like(a) for a in axes if a not in taken and a not in single}
     values: dict[Var, Expr] = {a: r for a, r in over.items()}  # noqa: C416 - wider types
     values |= {a: ex.const(a.begin, "int64") for a in single if a not in taken}
-    conditions: list[Expr] = []
-    for axis in _in_order(taken, forms):
-        d, factor = taken[axis]
-        form = forms[d]
-        assert form is not None
+    summed = (*over.values(), *told.over)
+    conditions = list(told.conditions)
+    for axis in _in_order(taken):
+        form, value = taken[axis]
+        factor = form.coefficient(axis)
+        assert isinstance(factor, int)
         rest_of = moved((form - Affine.of(axis, factor)).to_expr(), values)
-        number = element[d] - rest_of if factor > 0 else rest_of - element[d]
+        number = value - rest_of if factor > 0 else rest_of - value
         size = abs(factor)
         values[axis] = number if size == 1 else number // size
         if size != 1:
             conditions.append(number % size == 0)
-        conditions += _inside(values[axis], axis, [*over.values(), *element])
-    read = [d for d in left if any(isinstance(e, TensorRead) for e in nodes(indices[d]))]
-    conditions += [moved(indices[d], values) == element[d] for d in left if d not in read]
+        conditions += _inside(values[axis], axis, [*summed, *element])
+    conditions += [moved(form.to_expr(), values) == value for form, value in left]
+    others = [d for d in wanted if d not in affine]
+    read = [d for d in others if any(isinstance(e, TensorRead) for e in nodes(indices[d]))]
+    conditions += [moved(indices[d], values) == element[d] for d in others if d not in read]
     chosen = tuple(indices[d] == element[d] for d in read)
-    return Points(values, tuple(over.values()), tuple(conditions), chosen)
+    return Points(values, summed, tuple(conditions), chosen)
 
 
 def _next(
-    forms: Sequence[Affine | None],
-    left: Sequence[int],
+    left: Sequence[tuple[Affine, Expr]],
     axes: Sequence[IterVar],
-    taken: Mapping[Var, tuple[int, int]],
+    taken: Collection[Var],
     depends: Mapping[Var, set[Var]],
-) -> tuple[int, IterVar, int] | None:
-    """(index, axis, its factor) to solve next: of the index with the fewest axes the longest."""
-    best: tuple[tuple[int, float], tuple[int, IterVar, int]] | None = None
-    for d in left:
-        form = forms[d]
-        if form is None:
-            continue
+) -> tuple[int, IterVar] | None:
+    """(equation, axis) to solve next: of the equation with the fewest axes the longest."""
+    best: tuple[tuple[int, float], tuple[int, IterVar]] | None = None
+    for n, (form, _) in enumerate(left):
         free = {v for v in form.variables() if v not in taken}
         others = {w for v in form.variables() if v in taken for w in depends[v]}
         for axis in axes:
@@ -180,21 +182,17 @@ def _next(
             length = axis.extent if isinstance(axis.extent, int) else float("inf")
             rank = (len(free), -float(length))
             if best is None or rank < best[0]:
-                best = rank, (d, axis, factor)
+                best = rank, (n, axis)
     return None if best is None else best[1]
 
 
-def _in_order(
-    taken: Mapping[Var, tuple[int, int]], forms: Sequence[Affine | None]
-) -> list[IterVar]:
+def _in_order(taken: Mapping[IterVar, tuple[Affine, Expr]]) -> list[IterVar]:
     """The axes that are solved for, each after those that stand in its value."""
     order: list[IterVar] = []
     left = list(taken)
     while left:
         for axis in left:
-            form = forms[taken[axis][0]]
-            assert form is not None
-            assert isinstance(axis, IterVar)
+            form, _ = taken[axis]
             if not any(v is not axis and v is w for v in form.variables() for w in left):
                 order.append(axis)
                 left = [v for v in left if v is not axis]

@@ -251,3 +251,67 @@ def test_a_head_that_is_the_gradient_is_a_tensor_of_its_own() -> None:
         (grad,) = te.gradient(y, [y], h)
         (found,) = evaluated([grad], [x, h], [np.ones(3), np.arange(3.0)])
         np.testing.assert_array_equal(found, np.arange(3.0))
+
+
+MAPS = {
+    "flattened": ((6, 4), (24,), lambda x, i: x[i // 4, i % 4]),
+    "of three digits": ((2, 3, 4), (24,), lambda x, i: x[i // 12, i // 4 % 3, i % 4]),
+    "split": ((24,), (6, 4), lambda x, i, j: x[i * 4 + j]),
+    "with gaps": ((24,), (4, 3), lambda x, i, j: x[i * 6 + j * 2 + 1]),
+    "by no multiples": ((20,), (2, 2), lambda x, i, j: x[i * 2 + j * 7]),
+    "in several forms": (
+        (2, 4, 4),
+        (2, 2, 2),
+        lambda x, i, j, k: x[i, (i * 4 + j * 2 + k * 7) // 8 % 4, (i * 4 + j * 2 + k * 7) % 4],
+    ),
+    "reshaped": ((4, 6), (8, 3), lambda x, i, j: x[(i * 3 + j) // 6, (i * 3 + j) % 6]),
+    "repeated": ((6,), (12,), lambda x, i: x[i // 2]),
+    "tiled": ((6,), (14,), lambda x, i: x[i % 6]),
+    "beyond a digit": ((5,), (14,), lambda x, i: x[i % 3]),
+    "a digit left out": ((3, 2), (24,), lambda x, i: x[i // 8, i % 2]),
+    "depth to space": ((4, 3, 3), (6, 6), lambda x, i, j: x[i % 2 * 2 + j % 2, i // 2, j // 2]),
+    "beside the axis": ((3, 6), (6,), lambda x, i: x[i // 2, i]),
+    "downwards": ((24,), (6, 4), lambda x, i, j: x[23 - i * 4 - j]),
+}
+"""Shapes of the input and of the output, and what an element reads."""
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_index_maps_are_solved(name: str) -> None:
+    """Elements go back to where NumPy reads them from."""
+    shape, out, read = MAPS[name]
+    x, h = te.placeholder(shape, "float64", "x"), te.placeholder(out, "float64", "h")
+    y = te.compute(out, lambda *at: read(x, *at), name="y")
+    (grad,) = te.gradient(y, [x], h)
+    head = np.random.default_rng(0).standard_normal(out)
+    places = read(np.arange(np.prod(shape)).reshape(shape), *np.indices(out))
+    expected = np.bincount(places.ravel(), head.ravel(), int(np.prod(shape))).reshape(shape)
+    for of in (evaluated, interpreted):
+        (found,) = of([grad], [x, h], [np.zeros(shape), head])
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [("flattened", 1), ("of three digits", 1), ("split", 1), ("reshaped", 1), ("repeated", 2),
+     ("tiled", 3), ("depth to space", 4)],
+)  # fmt: skip
+def test_solved_index_maps_sum_what_reads_an_element(name: str, terms: int) -> None:
+    """Not over all of the output."""
+    shape, out, read = MAPS[name]
+    x = te.placeholder(shape, "float64", "x")
+    y = te.compute(out, lambda *at: read(x, *at), name="y")
+    (grad,) = te.gradient(y, [x], te.placeholder(out, "float64", "h"))
+    assert np.prod([int(a.extent) for a in grad.op.reduce_axis]) == terms
+
+
+def test_split_axes_of_symbolic_sizes() -> None:
+    n, m = te.var("n"), te.var("m")
+    x, h = te.placeholder((n * m,), "float64", "x"), te.placeholder((n, m), "float64", "h")
+    y = te.compute((n, m), lambda i, j: te.exp(x[i * m + j]), name="y")
+    (grad,) = te.gradient(y, [x], h)
+    func = at.build(te.create_prim_func([x, h, grad]), target="llvm")
+    rng = np.random.default_rng(0)
+    data, head, found = rng.standard_normal(12), rng.standard_normal((3, 4)), np.empty(12)
+    func(data, head, found)
+    np.testing.assert_allclose(found, np.exp(data) * head.ravel(), rtol=1e-12)
