@@ -18,6 +18,7 @@ from autosched.te.compute import compute
 from autosched.te.derivative import derivative
 from autosched.te.inverse import guarded, inverse, moved, settled
 from autosched.te.prim_func import topological
+from autosched.te.reduction import comm_reducer
 from autosched.te.reduction import prod as reduce_prod
 from autosched.te.reduction import sum as reduce_sum
 from autosched.te.scan_adjoint import scan_adjoints
@@ -32,6 +33,7 @@ from autosched.te.tensor import (
 )
 from autosched.tir import dtypes
 from autosched.tir import expr as ex
+from autosched.tir.affine import Affine
 from autosched.tir.expr import Expr, Var
 from autosched.tir.height import nodes
 from autosched.tir.reducers import known_name
@@ -120,9 +122,11 @@ def _total(parts: Sequence[Element], op: ComputeOp) -> Element | None:
     return _computed(op.shape, _sum(parts), f"d_{op.name}")
 
 
-def _computed(shape: Sequence[Any], element: Element, name: str) -> Tensor:
+def _computed(shape: Sequence[Any], element: Callable[..., Any], name: str) -> Tensor:
+    """A tensor of elements; of several results of an element, the last."""
     names = [f"j{n}" for n in range(len(shape))]
     made = compute(tuple(shape), lambda *at: element(*at), name=name, varargs_names=names)
+    made = made[-1] if isinstance(made, tuple) else made
     op = replace(made.op, auto_named=True)
     return Tensor(made.name, made.shape, made.dtype, op, made.value_index)
 
@@ -177,15 +181,8 @@ def _weight(op: ComputeOp, n: int, result: Tensor | None) -> Expr | None:
         return None
     body = op.body[n]
     if name in ("max", "min"):
-        # Of several elements that are the largest, each has an equal part.
-        zero = ex.const(0.0, body.dtype)
         assert result is not None
-        best = body == TensorRead(result, op.axis)
-        # float16 counts to 2048.
-        single = ex.call("select", best, ex.const(1.0, "float32"), ex.const(0.0, "float32"))
-        ties = _over(op, [], lambda at, axes: reduce_sum(at(single), axis=axes), "ties")
-        share = ex.cast(ex.const(1.0, "float32") / TensorRead(ties, op.axis), body.dtype)
-        return ex.call("select", best, share, zero)
+        return _of_best(op, name, body, result)
     if name == "prod":
         # The product of the others, not that of all over this one, which may be 0.
         def others(at: Callable[[Expr], Expr], axes: list[IterVar], own: list[Var]) -> Expr:
@@ -202,14 +199,74 @@ def _weight(op: ComputeOp, n: int, result: Tensor | None) -> Expr | None:
     raise TensorExprError(f"the reduction {op.reducer.name} of {op.name} has no adjoint")
 
 
-def _over(
-    op: ComputeOp, more: Sequence[IterVar], element: Callable[..., Expr], name: str
-) -> Tensor:
+def _of_best(op: ComputeOp, name: str, body: Expr, result: Tensor) -> Expr:
+    """1 where an element is the largest (or least), 0 elsewhere."""
+    one, zero = ex.const(1.0, body.dtype), ex.const(0.0, body.dtype)
+    if not _is_exact(body):
+        # What is computed again in another kernel may differ from the largest in its last bit.
+        best = _over(op, [], lambda at, axes: _first(name, at(body), axes), "place")
+        return ex.call("select", _place(op.reduce_axis) == TensorRead(best, op.axis), one, zero)
+    # Of several that are equal each has an equal part. float16 counts to 2048.
+    same = body == TensorRead(result, op.axis)
+    single = ex.call("select", same, ex.const(1.0, "float32"), ex.const(0.0, "float32"))
+    ties = _over(op, [], lambda at, axes: reduce_sum(at(single), axis=axes), "ties")
+    share = ex.cast(ex.const(1.0, "float32") / TensorRead(ties, op.axis), body.dtype)
+    return ex.call("select", same, share, zero)
+
+
+def _is_exact(e: Expr) -> bool:
+    """Whether an expression has the same bits in any kernel: nothing on the way to what is stored
+    rounds. Element by element computations are part of what reads them."""
+    return all(
+        x.op in _EXACT or not dtypes.is_float(x.dtype)
+        if isinstance(x, ex.Call)
+        else not isinstance(x, TensorRead) or _is_stored(x.tensor)
+        for x in nodes(e)
+    )
+
+
+def _is_stored(t: Tensor) -> bool:
+    if not isinstance(t.op, ComputeOp) or t.op.reducer is not None:
+        return True
+    return _is_exact(t.op.body[t.value_index])
+
+
+_EXACT = ("if_then_else", "select", "max", "min", "neg", "abs", "cast")
+
+
+def _first(name: str, value: Expr, axes: Sequence[IterVar]) -> tuple[Expr, Expr]:
+    """The largest (or least) value and where it is first."""
+    better = "gt" if name == "max" else "lt"
+    bound = dtypes.minimum if name == "max" else dtypes.maximum
+
+    def combined(x: Sequence[Expr], y: Sequence[Expr]) -> tuple[Expr, ...]:
+        earlier = ex.binary("and", x[0] == y[0], x[1] < y[1])
+        wins = ex.binary("or", ex.binary(better, x[0], y[0]), earlier)
+        return tuple(ex.call("select", wins, a, b) for a, b in zip(x, y, strict=True))
+
+    def neutral(*types: str) -> tuple[Expr, Expr]:
+        return ex.const(bound(types[0]), types[0]), ex.const(dtypes.maximum(types[1]), types[1])
+
+    found: tuple[Expr, Expr] = comm_reducer(combined, neutral, f"first_{name}")(
+        (value, _place(axes)), axis=list(axes)
+    )
+    return found
+
+
+def _place(axes: Sequence[IterVar]) -> Expr:
+    """Of a point of reduction axes: its number in their order."""
+    found: Expr = ex.const(0, dtypes.INDEX)
+    for a in axes:
+        found = found * Affine(a.extent).to_expr() + (a - a.begin)
+    return found
+
+
+def _over(op: ComputeOp, more: Sequence[IterVar], element: Callable[..., Any], name: str) -> Tensor:
     """A computation over the axes of `op` and `more` of its reduction axes, which reduces over
     axes like all of them."""
     rank = len(op.axis)
 
-    def at(*indices: Any) -> Expr:
+    def at(*indices: Any) -> Any:
         axes = [reduced_like(a) for a in op.reduce_axis]
         values: dict[Var, Expr] = dict(zip(op.axis, indices, strict=False))
         values.update(zip(op.reduce_axis, axes, strict=True))

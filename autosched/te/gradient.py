@@ -18,6 +18,8 @@ def gradient(output: Tensor, inputs: Sequence[Tensor], head: Tensor | None = Non
 
     `head` is the derivative of what follows by the output, of the output's shape and dtype; it may
     be left out where the output has no dimensions. Inputs may be placeholders or computations.
+    Of equal elements that are the largest (or least) each has an equal part where they are read as
+    they are stored; where they are computed the first has all.
     Raises TensorExprError for another head, for tensors of integers, and where an operation on
     the way has no derivative.
     """

@@ -315,3 +315,33 @@ def test_split_axes_of_symbolic_sizes() -> None:
     data, head, found = rng.standard_normal(12), rng.standard_normal((3, 4)), np.empty(12)
     func(data, head, found)
     np.testing.assert_allclose(found, np.exp(data) * head.ravel(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("of", ["max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_largest_is_found_although_another_kernel_rounds_otherwise(of: str, dtype: str) -> None:
+    """What the gradient computes again may have another last bit than the result."""
+    x, h = te.placeholder((50, 3), dtype, "x"), te.placeholder((50,), dtype, "h")
+    k = te.reduce_axis((0, 3), "k")
+
+    def element(i: Any) -> Any:
+        ratio = te.exp(x[i, k]) / (te.tanh(x[i, k]) * te.tanh(x[i, k]) + 0.5)
+        return getattr(te, of)(ratio, axis=k)
+
+    y = te.compute((50,), element, name="y")
+    (grad,) = te.gradient(y, [x], h)
+    given = np.random.default_rng(0).standard_normal((50, 3)).astype(dtype)
+    (found,) = evaluated([grad], [x, h], [given, np.ones(50, dtype)])
+    ratios = np.exp(given) / (np.tanh(given) ** 2 + 0.5)
+    places = getattr(np, f"arg{of}")(ratios, axis=1)
+    np.testing.assert_array_equal(found != 0, np.arange(3) == places[:, None])
+
+
+def test_of_equal_computed_elements_the_first_is_the_largest() -> None:
+    x, h = te.placeholder((4, 3), "float64", "x"), te.placeholder((4,), "float64", "h")
+    k, m = te.reduce_axis((1, 3), "k"), te.reduce_axis((0, 2), "m")
+    y = te.compute((4,), lambda i: te.max(te.exp(x[i, k] * 2.0), axis=[m, k]), name="y")
+    (grad,) = te.gradient(y, [x], h)
+    for of in (evaluated, interpreted):
+        (found,) = of([grad], [x, h], [np.zeros((4, 3)), np.ones(4)])
+        np.testing.assert_array_equal(found, [[0, 2, 0]] * 4)
