@@ -196,7 +196,10 @@ def _weight(op: ComputeOp, n: int, result: Tensor | None) -> Expr | None:
         rest = _over(op, op.reduce_axis, others, "others")
         begins = [a - a.begin for a in op.reduce_axis]
         return TensorRead(rest, (*op.axis, *(ex.cast(b, "int64") for b in begins)))
-    raise TensorExprError(f"the reduction {op.reducer.name} of {op.name} has no adjoint")
+    raise TensorExprError(
+        f"the reduction {op.reducer.name} of {op.name} has no adjoint: te.sum, te.prod, te.max and "
+        "te.min have one; reduce what is differentiated by one of these in a te.compute of its own"
+    )
 
 
 def _of_best(op: ComputeOp, name: str, body: Expr, result: Tensor) -> Expr:

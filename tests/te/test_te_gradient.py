@@ -72,8 +72,11 @@ def test_a_head_goes_before() -> None:
 
 def test_what_has_no_gradient_is_refused() -> None:
     x, n = te.placeholder((4,), name="x"), te.placeholder((4,), "int32", "n")
-    y = te.exp(x)
+    y, k = te.exp(x), te.reduce_axis((0, 4), "k")
+    own = te.comm_reducer(lambda a, b: a + b + a * b, lambda t: te.const(0, t), "own")
+    reduced = te.compute((), lambda: own(x[k], axis=k), name="reduced")
     for call, message in (
+        (lambda: te.gradient(reduced, [x]), "own of reduced has no adjoint: te.sum.* have one"),
         (lambda: te.gradient(y, [x]), "has the shape .4,.; give a head"),
         (
             lambda: te.gradient(y, [x], te.placeholder((3,))),
