@@ -23,6 +23,8 @@ LONGEST_ERROR = 16_384
 LONGEST_TEXT = 1_000
 LONGEST_HASH = 128
 MOST_SAMPLES = 100_000
+SHORTEST_SECONDS = 1e-12
+"""No run of a program takes less; its rate would leave the range of a double."""
 LONGEST_SECONDS = 1e12
 """More than any time of day. A larger integer may have no float."""
 LARGEST_COUNT = 2**31 - 1
@@ -102,7 +104,7 @@ def _times(value: Any) -> bool:
 _NUMBERS = {int, float}
 _STATUSES = {str(status): status for status in Status}
 _TIMING: dict[str, Check] = {
-    "seconds": lambda v: is_seconds(v) and v > 0,
+    "seconds": lambda v: is_seconds(v) and v >= SHORTEST_SECONDS,
     "raw_seconds": is_seconds,
     "spread": is_seconds,
     "noise": is_seconds,

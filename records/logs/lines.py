@@ -57,6 +57,8 @@ _ARGS_LENGTH = 4000
 """Of an operator's arguments, which lists of jobs show."""
 _DEEPEST = 64
 """Levels of JSON data. What is deeper may be read here and be too deep for who reads it next."""
+_LEAST_SECONDS, _MOST_SECONDS = 1e-12, 1e12
+"""Seconds of a program: beyond these, rates and the axes of figures leave the range of a double."""
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000  # in any time zone a time that Python can hold
 
 
@@ -207,6 +209,13 @@ class _Values:
             self._refuse(key, "a finite number")
         return number
 
+    def optional_seconds(self, key: str) -> float | None:
+        """The time of one run of a program. What is not positive is for `types.py` to judge."""
+        value = self.optional_number(key)
+        if value is not None and value > 0 and not _LEAST_SECONDS <= value <= _MOST_SECONDS:
+            self._refuse(key, f"seconds from {_LEAST_SECONDS} to {_MOST_SECONDS}")
+        return value
+
     def array(self, key: str, most: int | None = None) -> list[Any]:
         value = self._data.get(key)
         if not isinstance(value, list):
@@ -294,7 +303,7 @@ def _record(values: _Values) -> Record:
         program_hash=values.text("program_hash"),
         status=values.text("status"),
         error=values.optional_text("error"),
-        seconds=values.optional_number("seconds"),
+        seconds=values.optional_seconds("seconds"),
         spread=values.optional_number("spread"),
         noise=values.optional_number("noise"),
         runs=values.integer("runs", 0),
@@ -306,7 +315,7 @@ def _record(values: _Values) -> Record:
 
 def _measurement(values: _Values) -> LoggedMeasurement:
     measurement = Measurement(
-        seconds=values.number("seconds"),
+        seconds=values.optional_seconds("seconds") or values.number("seconds"),
         spread=values.optional_number("spread"),
         noise=values.optional_number("noise"),
         runs=values.integer("runs", 0),

@@ -83,6 +83,7 @@ def test_wire_malformed_results_are_refused(change: dict[str, Any]) -> None:
         {"seconds": math.inf},
         {"seconds": -1.0},
         {"seconds": 0.0},
+        {"seconds": 5e-324},
         {"seconds": None},
         {"seconds": "1"},
         {"seconds": True},

@@ -203,11 +203,13 @@ def test_marks_and_line_ends_of_other_systems(tmp_path):
         ({"toolchain": "\u202e"}, "toolchain: expected printable text"),
         ({"toolchain": "x" * 1001}, "toolchain: expected at most 1000 bytes"),
         ({"spread": -1e-9}, "spread: expected a number that is finite and not negative"),
+        ({"seconds": 5e-324}, "seconds: expected seconds from 1e-12 to"),
+        ({"seconds": 1e300}, "seconds: expected seconds from 1e-12 to"),
         ({"runs": -1}, "runs: expected a number that is finite and not negative"),
         ({"status": "build_error", "seconds": -1}, "seconds: expected a number that is finite"),
         ({"created_at": "0001-01-01T00:00:00+23:59"}, "created_at: expected a year from 1971"),
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_values_that_would_harm_later_are_refused(tmp_path, change, reason):
     line = json.dumps(json.loads(encode_line(trial(0))) | change).encode()
