@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -43,9 +44,10 @@ def _plain(value: Any) -> Any:
 def get(name: str) -> Operator:
     """The operator called `name`. Raises WorkloadError, listing what there is."""
     if not isinstance(name, str) or name not in OPERATORS:
-        raise WorkloadError(
-            f"no operator named {shown(name)} in the library; it has {', '.join(sorted(OPERATORS))}"
-        )
+        near = get_close_matches(name[:80], OPERATORS, 1) if isinstance(name, str) else []
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        known = ", ".join(sorted(OPERATORS))
+        raise WorkloadError(f"no operator named {shown(name)} in the library{hint}; it has {known}")
     return OPERATORS[name]
 
 

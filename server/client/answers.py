@@ -122,7 +122,8 @@ def _refusal(response: httpx.Response) -> RequestRefused:
         told = f"{where} was answered with {status}: {_gist(response)}"
         return RequestRefused(told, status, None)
     lines = [f"{problem.title}: {problem.detail}"]
-    lines += [f"  {item.at}: {item.message}" for item in problem.errors or ()]
+    parts = [f"{item.at}: {item.message}" for item in problem.errors or ()]
+    lines += [f"  {part}" for part in parts if part not in problem.detail]
     return RequestRefused(_printable("\n".join(lines)), status, problem)
 
 

@@ -86,7 +86,9 @@ def _integer(text: str) -> int:
 
 
 def _float(text: str) -> float:
-    value = float(text) if len(text) <= JSON_DIGITS else math.inf
+    if len(text) > JSON_DIGITS:
+        raise _malformed(f"the number {text[:30]}… has more than {JSON_DIGITS} characters")
+    value = float(text)
     if not math.isfinite(value):
         raise _malformed(f"the number {text[:30]} is beyond the range of a double")
     return value

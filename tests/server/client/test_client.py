@@ -125,8 +125,11 @@ def test_what_is_refused_says_why(client: Client) -> None:
     assert caught.value.status == 404
     with pytest.raises(RequestRefused, match=r"matmul.*\n?.*'M'|'M'"):
         client.submit("matmul", (4, 5))
-    with pytest.raises(RequestRefused, match=r"body/options/num_measure_trials"):
+    with pytest.raises(RequestRefused, match=r"body/options/num_measure_trials") as caught:
         client.submit("matmul", (4, 5, 6), trials=0)
+    assert str(caught.value).count("num_measure_trials") == 1
+    with pytest.raises(RequestRefused, match=r"'matmull' in the library \(did you mean matmul\?\)"):
+        client.submit("matmull", (4, 5, 6))
     with pytest.raises(ServiceError, match="the name of an operator, a script, or a model"):
         client.submit()
 
