@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -75,12 +76,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _making(options: argparse.Namespace) -> str:
     """The command that makes records where they were looked for."""
-    arguments = " ".join([options.workload, *options.args])
+    arguments = shlex.join([options.workload, *options.args])
     if options.server is not None:
-        return f"jobs submit {arguments} --server {options.server}"
+        return f"jobs submit {arguments} --server {shlex.quote(options.server)}"
     layout = options.layout_rewrite
     more = "" if layout is None else f" --layout-rewrite {layout}"
-    return f"tune {arguments}{more} --db {options.db}"
+    return f"tune {arguments}{more} --db {shlex.quote(options.db)}"
 
 
 def _find(task: SearchTask, options: argparse.Namespace) -> tuple[Schedule, Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from autosched.tuning.best import schedule_of
@@ -82,7 +83,7 @@ class Report:
         lines.append(f"time       {_phases(r.phases)}")
         lines.append(f"records    {self.db}, workload {self.task.workload_key}")
         shown = self.task.target.kind if self.task.target.is_gpu else "llvm, asm"
-        show = f"autosched show {self.record.id} --db {self.db} --as"
+        show = f"autosched show {self.record.id} --db {shlex.quote(self.db)} --as"
         lines.append(f"program    {show} schedule   (or script, {shown})")
         if self.faster is not None and self.faster.final_seconds is not None:
             time = format_seconds(self.faster.final_seconds)

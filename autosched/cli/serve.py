@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import gc
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -100,7 +101,7 @@ def _no_token(settings: Settings, db: str) -> Exception:
 
     return SettingsError(
         f"on {settings.host} every request needs a token, and there is none that is valid; "
-        f"make one: `autosched token create --name NAME --scope admin --db {db}`"
+        f"make one: `autosched token create --name NAME --scope admin --db {shlex.quote(db)}`"
     )
 
 

@@ -5,6 +5,7 @@ Alembic is imported only to migrate: opening a store that is up to date reads on
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
@@ -45,7 +46,8 @@ def check(revision: str | None, name: str) -> bool:
     if revision == REVISION:
         return True
     if revision < REVISION:
-        advice = f"stop what uses it and run `autosched db upgrade --db {name}`"
+        command = f"autosched db upgrade --db {shlex.quote(name)}"
+        advice = f"stop what uses it and run `{command}`"
     else:
         advice = "install a newer autosched"
     raise SchemaVersionError(

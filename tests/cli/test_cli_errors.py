@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -165,6 +166,20 @@ def test_no_record_says_how_to_make_one(cli: Cli, tuned: Tuned) -> None:
     assert done.status == 1
     assert "no record of workload " in done.err
     assert f"to make some: autosched tune softmax 4 5 --db {tuned.db}" in done.err
+
+
+def test_commands_that_are_printed_can_be_pasted(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    db = "two words; true #1.db"
+    none = cli("best", *WORKLOAD, "--db", db)
+    (command,) = re.findall(r"to make some: autosched (.*)", none.err)
+    few = ("--trials", 2, "--pool", "replay:model", "--no-limits")
+    done = cli(*shlex.split(command), *few)
+    assert done.status == 0, done.err
+    (command,) = re.findall(r"program +autosched (show .*) +\(or", done.out)
+    assert cli(*shlex.split(command)).out.count("def apply") == 1
 
 
 def test_a_target_without_records_lists_those_that_have_some(cli: Cli, tuned: Tuned) -> None:
