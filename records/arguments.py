@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable
 from operator import index
+from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote
 
 from records.errors import RecordError
 from records.types import Filters
 
 _NUMBERS = ("limit", "after_id")
+_SQLITE_URL = re.compile(r"sqlite(?:\+pysqlite)?:///([^?]*)")
+"""With the path, in which `%20` stands for a space, as in every URL."""
 
 
 def text_of(name: str, value: object) -> str:
@@ -74,6 +79,15 @@ def path_of(name: str, value: object) -> str:
     if not isinstance(found, str) or not found or "\0" in found:
         raise RecordError(f"{name} is {_shown(value)}; expected a path, as text or a Path")
     return text_of(name, found)
+
+
+def file_of(path_or_url: str | os.PathLike[str]) -> Path | None:
+    """The file that is meant, None for a database server."""
+    text = path_of("the store or log", path_or_url)
+    if "://" not in text:
+        return Path(text)
+    found = _SQLITE_URL.match(text)
+    return Path(unquote(found[1])) if found else None
 
 
 def _shown(value: object) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import shlex
 from typing import TYPE_CHECKING, NoReturn
 
-from records.arguments import path_of
+from records.arguments import file_of
 from records.errors import NoRecord, RecordError
 from records.logs.jsonl import other_form
 from records.logs.reader import RecordReader
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 LOG_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log")
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_SQLITE_URL = "sqlite:///"
 
 
 def open_records(path_or_url: str | os.PathLike[str]) -> RecordSource:
@@ -46,7 +45,7 @@ def open_store(path_or_url: str | os.PathLike[str], *, make: bool = True) -> Sto
         if file.exists() and not is_store(path_or_url):
             raise RecordError(
                 f"{file} is a log, and a database is expected; take the log into one first: "
-                f"`autosched records import {file} --db NAME.db`"
+                f"`autosched records import {shlex.quote(str(file))} --db NAME.db`"
             )
     return _store_class()(path_or_url, make=make)
 
@@ -70,18 +69,10 @@ def refuse_without_sql(e: ModuleNotFoundError) -> NoReturn:
     ) from e
 
 
-def file_of(path_or_url: str | os.PathLike[str]) -> Path | None:
-    """The file that is meant, None for a database server."""
-    text = path_of("the store or log", path_or_url)
-    if "://" not in text:
-        return Path(text)
-    return Path(text.removeprefix(_SQLITE_URL)) if text.startswith(_SQLITE_URL) else None
-
-
 def is_store(path_or_url: str | os.PathLike[str]) -> bool:
     """Whether a database is meant and not a log. Raises RecordError for a file that is neither."""
     file = file_of(path_or_url)
-    if file is None or os.fspath(path_or_url).startswith(_SQLITE_URL):
+    if file is None or "://" in os.fspath(path_or_url):
         return True
     named_log = file.suffix in LOG_SUFFIXES
     if not file.exists():

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do it and say what was found."""
-    from records.opening import file_of
+    from records.arguments import file_of
     from records.sql.database import Database, address
     from records.sql.schema import REVISION
 

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 def _check_database(settings: Settings, *, make: bool) -> None:
     """Raises SchemaVersionError, RecordError, or SettingsError where tokens are needed and there
     is none. Without `make` a file that is not there is left so."""
-    from records.opening import file_of
+    from records.arguments import file_of
     from records.operations.tokens import Tokens
     from records.store import Store
 

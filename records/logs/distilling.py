@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from records.arguments import file_of
 from records.errors import NoRecord, RecordError
 from records.logs.exchange import entries, write_entries
 from records.logs.jsonl import numbered_entries
 from records.logs.lines import Entry, LoggedMeasurement, logged
-from records.opening import file_of, is_store, open_records
+from records.opening import is_store, open_records
 from records.ranking import Candidate, candidate, pick
 from records.source import RecordSource
 from records.types import LOCAL, Measurement, Record, RecordKey, Workload

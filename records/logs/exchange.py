@@ -10,12 +10,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack, cast
 
+from records.arguments import file_of
 from records.errors import RecordError
 from records.logs.checks import Check, without_text
 from records.logs.import_report import BATCH, ImportReport
 from records.logs.jsonl import JsonlReport, JsonlWriter, numbered_entries
 from records.logs.lines import Entry, LoggedMeasurement, encode_line, logged
-from records.opening import file_of, is_store, open_records, open_store
+from records.opening import is_store, open_records, open_store
 from records.types import IMPORT, Filters, Record, Workload
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ half-way; and a commit is on disk when it returns (synchronous=FULL).
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -31,7 +32,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from records.arguments import path_of
+from records.arguments import file_of, path_of
 from records.errors import NoRecord, RecordError, StoreDamaged, StoreUnavailable
 from records.sql import versions
 from records.sql.filesystem import refuse_network
@@ -96,8 +97,14 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
     if "://" in url_or_path:
         try:
             url = make_url(url_or_path)
-        except ArgumentError as e:
-            raise RecordError(f"{url_or_path!r} is not the URL of a database: {e}") from e
+        except (ArgumentError, ValueError) as e:
+            shown = re.sub(r"//[^/]*@", "//…@", url_or_path)  # it may have a password
+            raise RecordError(
+                f"{shown!r} is not the URL of a database; expected sqlite:///PATH or "
+                "postgresql://USER@HOST:PORT/NAME"
+            ) from e
+        if file := file_of(url_or_path):
+            url = url.set(database=os.fspath(file))
     else:
         url = URL.create("sqlite", database=str(Path(url_or_path).absolute()))
     if url.get_backend_name() == "sqlite":

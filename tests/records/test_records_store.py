@@ -131,6 +131,8 @@ class TestSqliteStore(
             ("sqlite:///:memory:", "a store in memory would be lost"),
             ("nothing://x", "no such kind of database"),
             ("://", "is not the URL of a database"),
+            ("postgresql://ann:secret@[::1/x", r"'postgresql://…@\[::1/x' is not the URL of"),
+            ("postgresql://ann:secret@h:port/x", "'postgresql://…@h:port/x' is not the URL of"),
             ("no/such/folder/x.db", "no folder .*no/such/folder to keep"),
         ],
     )

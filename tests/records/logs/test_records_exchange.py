@@ -40,8 +40,10 @@ from records import (
     open_records,
     read_jsonl,
 )
+from records.arguments import file_of
 from records.logs import import_report, importing, jsonl
 from records.logs.lines import encode_line
+from records.opening import open_store
 
 CONV = Workload(key="w1", name="conv2d", script="def conv(): ...")
 OTHER_JOB = "2" * 32
@@ -293,6 +295,28 @@ def test_opening_by_first_bytes_and_suffix(store, tmp_path):
             assert isinstance(source, kind)
     with open_records(f"sqlite:///{tmp_path}/misnamed.json") as source:
         assert len(list(source.records())) == 4
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("sqlite:///{}/a%20b%25.db", "a b%.db"),
+        ("sqlite:///{}/q.db?timeout=3", "q.db"),
+        ("sqlite+pysqlite:///{}/driver.db", "driver.db"),
+        ("sqlite:///{}/misnamed.json", "misnamed.json"),
+        ("{}/plain%20?x=1.db", "plain%20?x=1.db"),
+    ],
+)
+def test_an_address_means_one_file_however_it_is_opened(tmp_path, address, name):
+    where = address.format(tmp_path)
+    with Store(where) as made:
+        made.put_workload(WORKLOAD)
+        assert file_of(where) == file_of(made.name) == tmp_path / name
+    for opened in (where, made.name):
+        with open_records(opened) as source, open_store(opened, make=False) as store:
+            assert isinstance(source, Store)
+            assert store.workload(WORKLOAD.key) == source.workload(WORKLOAD.key)
+    assert not {path.name for path in tmp_path.iterdir()} - {name, f"{name}-wal", f"{name}-shm"}
 
 
 def test_opening_what_is_not_there(tmp_path):
