@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -222,7 +223,7 @@ def load_function(spec: str) -> WorkloadFunc:
     path_text, separator, name = spec.rpartition(":")
     if not separator or not path_text or not name.isidentifier():
         raise WorkloadError(f"{spec!r} does not name a function; expected file.py:function")
-    path = Path(path_text).expanduser().resolve()
+    path = Path(os.path.expanduser(path_text)).resolve()  # of nobody's home the text as it is
     if not path.is_file():
         raise WorkloadError(f"no file {path} (from {spec!r})")
     # The name must differ by path: two files called model.py are two modules.

@@ -159,7 +159,12 @@ class _Worker:
 def _state_folder() -> Path:
     """Where this user's programs keep what they need again."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "autosched"
+    try:
+        return (Path(state) if state else Path.home() / ".local" / "state") / "autosched"
+    except RuntimeError as e:  # no HOME, and an account that the system does not know
+        raise AutoschedError(
+            "no home folder to keep certificates in; name a folder: --tls-dir DIR"
+        ) from e
 
 
 def _devices(options: argparse.Namespace) -> int:

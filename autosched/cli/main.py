@@ -87,6 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+_GONE = "the folder that it was started in is gone; change to another one"
+
+
 def _failed(arguments: list[str], error: Exception) -> int:
     # An error may quote what others wrote: a record's, a compiler's, a service's.
     print(plain(" ".join(["autosched", *arguments[:1]]) + f": {error}"), file=sys.stderr)
@@ -156,7 +159,8 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError as e:
         return _unwritten([options.command], e)
     except (AutoschedError, RecordError, OSError) as e:
-        return _failed([options.command], e)
+        gone = isinstance(e, FileNotFoundError) and e.filename is None  # of os.getcwd()
+        return _failed([options.command], AutoschedError(_GONE) if gone else e)
 
 
 def _flush(command: list[str]) -> int:

@@ -39,7 +39,12 @@ def make_certs(folder: Path, days: int = 825) -> list[Path]:
             f"{', '.join(there)} would be overwritten, and whoever uses it locked out; "
             "name another folder, or remove them"
         )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as e:
+        raise MeasureError(
+            f"cannot make the folder {folder} of certificates: {e.strerror}; name another one"
+        ) from e
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = _certificate("autosched cluster authority", ca_key, None, days, ())
     files = {CA: _pem(ca), "ca-key.pem": _key_pem(ca_key)}

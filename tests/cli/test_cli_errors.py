@@ -35,6 +35,7 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
     ((*TUNE, "--db", "."), "cannot read .: .*Is a directory"),
     ((*TUNE, "--db", "a.json", "--resume"), "resuming needs a store, and a.json is a log"),
     (("tune", "none.py:f", 4), "no file .*none.py"),
+    (("tune", "~nobody-of-that-name/x.py:f", 4), "no file .*~nobody-of-that-name/x.py"),
     (("tune", "my_ops.py:none", 4), "my_ops.py has no function 'none'"),
     (("tune", "my_ops.py:number", 4), "my_ops.py has no function 'number'"),
     (("tune", "my_ops.py:", 4), "does not name a function; expected file.py:function"),
@@ -180,6 +181,33 @@ def test_commands_that_are_printed_can_be_pasted(
     assert done.status == 0, done.err
     (command,) = re.findall(r"program +autosched (show .*) +\(or", done.out)
     assert cli(*shlex.split(command)).out.count("def apply") == 1
+
+
+def test_a_folder_that_is_gone_is_named(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = cli(*TUNE, "--pool", "replay:model", "--db", "x.db")
+    assert (done.status, done.out) == (1, "")
+    assert done.err == (
+        "autosched tune: the folder that it was started in is gone; change to another one\n"
+    )
+
+
+def test_without_a_home_a_cluster_asks_for_a_folder(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobodys(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobodys)
+    done = cli("cluster", "local")
+    assert (done.status, done.out) == (1, "")
+    assert "no home folder to keep certificates in; name a folder: --tls-dir" in done.err
 
 
 def test_a_target_without_records_lists_those_that_have_some(cli: Cli, tuned: Tuned) -> None:

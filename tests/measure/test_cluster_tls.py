@@ -50,6 +50,12 @@ def test_cluster_keys_are_private_and_nothing_is_overwritten(certs: Path) -> Non
     assert before == {p.name: p.read_bytes() for p in certs.iterdir()}
 
 
+def test_cluster_certificates_need_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(MeasureError, match=r"cannot make the folder \S+file/certs .*another one"):
+        make_certs(tmp_path / "file" / "certs")
+
+
 @pytest.mark.parametrize("left", [0, 3, 7])
 def test_cluster_certificates_are_all_made_or_none(
     left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
