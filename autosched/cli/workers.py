@@ -64,6 +64,6 @@ def _row(worker: Worker) -> str:
         seen = f"{max(0.0, (datetime.now(UTC) - worker.last_seen).total_seconds()):.0f} s ago"
     jobs = ", ".join(job[:12] for job in worker.jobs) or "no job"
     return plain(
-        f"{worker.name}: {worker.state}, load {worker.load:.2f}, "
+        f"{worker.name} of pool {worker.pool}: {worker.state}, load {worker.load:.2f}, "
         f"{worker.trials_per_second:.3g} trials/s, {worker.faults} faults, seen {seen}, {jobs}"
     )

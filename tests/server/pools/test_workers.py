@@ -77,9 +77,9 @@ def test_the_command_line_and_the_page(
     server = ["--server", str(client.base_url)]
     name = str(worker(client)["name"])
     assert main(["workers", "list", *server]) == 0
-    assert f"{name}: ready, load 0.00" in capsys.readouterr().out
+    assert f"{name} of pool default: ready, load 0.00" in capsys.readouterr().out
     assert main(["workers", "drain", name, *server]) == 0
-    assert f"{name}: drained" in capsys.readouterr().out
+    assert f"{name} of pool default: drained" in capsys.readouterr().out
     page = client.get("/workers", headers={"Accept": "text/html"}).text
     assert "state-drained" in page
     assert ">Admit<" in page
