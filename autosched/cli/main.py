@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -123,6 +124,9 @@ def _open_streams() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - lives as long as the process
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The locale may lack what is printed, as the C locale does the µ of a time.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def parser_of(called: Container[str]) -> Parser:

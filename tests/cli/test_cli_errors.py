@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import subprocess
@@ -181,6 +182,14 @@ def test_commands_that_are_printed_can_be_pasted(
     assert done.status == 0, done.err
     (command,) = re.findall(r"program +autosched (show .*) +\(or", done.out)
     assert cli(*shlex.split(command)).out.count("def apply") == 1
+
+
+def test_what_the_locale_lacks_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding="ascii"))
+    assert main(["db", "check", "--db", "4 µs.db"]) == 1
+    assert out.getvalue().startswith(rb"4 \xb5s.db: there is no such file")
 
 
 def test_a_folder_that_is_gone_is_named(
