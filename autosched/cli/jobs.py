@@ -207,7 +207,8 @@ def _script(file: str) -> str:
     """A program's text. Raises AutoschedError for what is none."""
     try:
         if file == "-":
-            return sys.stdin.read()
+            # As bytes: in the locale C the stream makes surrogates of what is no UTF-8.
+            return sys.stdin.buffer.read().decode("utf-8")
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as e:
         raise AutoschedError(

@@ -41,4 +41,6 @@ def address_of(text: str) -> httpx.URL:
 
 def path_part(text: str) -> str:
     """A text as one part of a path, which it can neither end nor leave."""
-    return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
+    if text in (".", ".."):
+        return text.replace(".", "%2E")
+    return quote(text, safe="", errors="replace")  # what is no UTF-8 names nothing

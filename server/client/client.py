@@ -434,6 +434,8 @@ class Client(Closing):
                 response = self._http.request(method, path, **request)
                 raise_for(response)
                 return response
+            except UnicodeEncodeError as e:
+                raise ServiceError(f"expected text in {e.encoding}, found {e.object[:80]!r}") from e
             except httpx.RequestError as e:
                 if not repeatable and not isinstance(e, _NOT_SENT):
                     raise ServiceUnreachable(

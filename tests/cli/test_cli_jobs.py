@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -139,6 +140,10 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(jobs: Cli, url: str) -> None:
     ("arguments", "text"),
     [
         (("cancel", "nobody"), "nobody: no job nobody"),
+        (("list", "--name", "\udcff"), "expected text in utf-8, found"),
+        (("submit", "matmul", 4, 5, 6, "--key", "\xe9"), "expected text in ascii, found"),
+        (("show", "\udcff"), "String should match pattern"),
+        (("submit", "matmul", 4, 5, 6, "--name", "\udcff"), "expected text in utf-8, found"),
         (("show", "nobody"), "There is no such thing: no job nobody"),
         (("submit", "nothing", 1), "nothing"),
         (("submit", "matmul", 4, 5), "'M'"),
@@ -157,6 +162,17 @@ def test_mistakes(jobs: Cli, arguments: tuple[object, ...], text: str) -> None:
     assert done.err.startswith("autosched jobs: ")
     assert text in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_script_that_is_no_text_is_refused_in_every_locale(
+    jobs: Cli, monkeypatch: pytest.MonkeyPatch, errors: str
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8", errors=errors)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    done = jobs("jobs", "submit", "--script", "-")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("autosched jobs: --script - is no text in UTF-8; expected")
 
 
 def test_the_token_is_sent(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
