@@ -6,6 +6,7 @@ should fail, the parent does.
 
 from __future__ import annotations
 
+import atexit
 import pickle
 import signal
 import subprocess
@@ -116,6 +117,7 @@ class Child:
 
 
 child = Child()
+atexit.register(child.stop)
 
 
 def need_halves(target: str, *used: str) -> None:
