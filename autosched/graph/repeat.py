@@ -99,9 +99,11 @@ class Repeated:
         alone = results[_stays(program, captured) : 1 + states]
         before = range(captured + 2, captured + 2 + states)
         simple = len(program.steps) == len(program.native) == 1
-        # A state that is read where it is written would need a third array.
+        # A state that is read where it is written would need a third array, and a condition that is
+        # scanned would have to be written twice.
         written = set(alone) <= fresh and len(set(alone)) == len(alone)
-        return simple and written and set(results[1 + states :]) <= fresh | {*before}
+        may_be_scanned = (fresh - {results[0]}) | {*before}
+        return simple and written and set(results[1 + states :]) <= may_be_scanned
 
     def run(
         self, captured: Sequence[Array], limit: int | None, states: Sequence[Array]

@@ -87,7 +87,8 @@ def test_a_loop_of_kernels_runs_over_tables(condition, rng, repeated):
 
 def states_model(scanned, condition):
     """a = a * 0.5 + x[n], b = a + b of what they were; `scanned`: names of values of the body."""
-    values = {"a_in": [3], "b_in": [3], "a_out": [3], "b_out": [3], "x": [80, 3]}
+    values = {"a_in": [3], "b_in": [3], "a_out": [3], "b_out": [3], "x": [80, 3], "more": []}
+    dtypes = {"more": "bool"}
     body = helper.make_graph(
         [
             helper.make_node("Gather", ["x", "n"], ["row"]),
@@ -105,7 +106,10 @@ def states_model(scanned, condition):
             info("more", [], "bool"),
             info("a_out", [3]),
             info("b_out", [3]),
-            *(info(f"y{n}", values[name]) for n, name in enumerate(scanned)),
+            *(
+                info(f"y{n}", values[name], dtypes.get(name, "float32"))
+                for n, name in enumerate(scanned)
+            ),
         ],
     )
     outs = ["a", "b", *(f"ys{n}" for n in range(len(scanned)))]
@@ -140,6 +144,15 @@ def test_states_that_are_scanned_are_in_their_rows_alone(scanned, condition, rng
             np.testing.assert_allclose(f, w, rtol=1e-5, atol=1e-5)
         assert not any(np.shares_memory(f, g) for f in found for g in found if f is not g)
     assert len(repeated) == len(every)
+
+
+def test_a_condition_that_is_scanned_ends_the_loop(rng, repeated):
+    proto = states_model(("more",), True)
+    x = rng.standard_normal((80, 3)).astype("f4")
+    zero = np.zeros(3, "f4")
+    seen = graph.build(graph.from_onnx(proto))(np.asarray(80), zero, zero, x)[2]
+    np.testing.assert_array_equal(seen, [True] * (ROOM + 4) + [False])
+    assert not repeated  # it would be written to a row alone, where no loop reads it
 
 
 def test_a_loop_that_is_more_than_kernels_runs_in_python(rng, repeated):
