@@ -55,7 +55,7 @@ def _repeats(block: Block, vector_bytes: int) -> set[tuple[int, int]]:
     axis = last.single_var() if isinstance(last, Affine) else None
     lanes = vector_bytes // dtypes.itemsize(write.buffer.dtype)
     found = set(_divisors(block, axis)) if axis is not None else set()
-    if len(found) != 1 or lanes % (d := found.pop()):
+    if not lanes or len(found) != 1 or lanes % (d := found.pop()):
         return set()
     position = next(n for n, a in enumerate(block.iters) if a.var is axis)
     return {(position, d)} if not _cyclic(block, axis) else set()

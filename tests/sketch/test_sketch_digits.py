@@ -9,7 +9,9 @@ from autosched import te
 from autosched.codegen.build import build_artifact
 from autosched.runtime.arrays import empty
 from autosched.runtime.function import Function
+from autosched.schedule import Schedule
 from autosched.sketch.default import default_schedule
+from autosched.sketch.digits import separate_digits
 from autosched.target import Target
 from autosched.te import Tensor
 from autosched.tir.expr import Expr
@@ -108,3 +110,14 @@ def test_vectors_run_over_the_parts_of_several_elements(times: int, whole: bool)
     Function(build_artifact(schedule, HOST))(data, out)
     want = (data[:, :, None] >> np.arange(times, dtype="uint8")).astype("int8")
     np.testing.assert_array_equal(out, want.reshape(12, -1))
+
+
+@pytest.mark.parametrize(("vector_bytes", "axes"), [(0, 3), (4, 3), (8, 2), (32, 2)])
+def test_neighbours_stay_beside_each_other_for_vectors_alone(vector_bytes: int, axes: int) -> None:
+    """Sketches of GPUs have none, and take the axis apart."""
+    a = te.placeholder((5, 8), name="A")
+    func = te.create_prim_func([a, te.compute((5, 16), lambda i, j: a[i, j // 2], name="near")])
+    schedule = Schedule(func)
+    separate_digits(schedule, vector_bytes)
+    (site,) = sites(schedule.func)
+    assert len(site.block.iters) == axes
