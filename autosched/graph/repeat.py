@@ -7,6 +7,7 @@ the other. So there are two tables of addresses, for even and for odd iterations
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 ROOM = 64
 """Iterations that scanned results have room for at first, where their number is not known."""
-TURNS = 1 << 16
-"""Iterations of a native call at most: signals are seen between two calls."""
+TURNS, SHORT = 64, 0.02
+"""Iterations of the first native call, and seconds of one after which the next has four times as
+many: signals are seen between two calls."""
 
 
 class Repeated:
@@ -122,13 +124,17 @@ class Repeated:
         self.go[()] = True
         self.loop["done"] = done = 0
         self._place(collected)
+        turns = TURNS
         while limit is None or done < limit:
             if self.rows and done == room:
                 room *= 2
                 collected = [np.concatenate([c, np.empty_like(c[1:])]) for c in collected]
                 self._place(collected)
-            end = done + TURNS if limit is None else min(done + TURNS, limit)
+            end = done + turns if limit is None else min(done + turns, limit)
+            begun = time.perf_counter()
             self.native(self.loop.ctypes.data, min(end, room) if self.rows else end)
+            if time.perf_counter() - begun < SHORT:
+                turns *= 4
             if self.step.stops:
                 self.step.check()
             done = int(self.loop["done"])
