@@ -156,6 +156,17 @@ MANY = {
          NODE("Add", ["x", "f"], ["y"])],
         "float32",
     ),
+    "the largest of three": (
+        [SIZES, NODE("Gather", ["s", "ones"], ["n"]), NODE("Max", ["ones", "n", "fives"], ["k"]),
+         NODE("Min", ["k"], ["m"]), NODE("Slice", ["x", "ones", "m", "ones"], ["y"])],
+        "float32",
+    ),
+    "windows of a shape of fewer axes": (
+        [NODE("Unsqueeze", ["x", "zeros"], ["u"]),
+         NODE("MaxPool", ["u"], ["w"], kernel_shape=[3], strides=[2]),
+         NODE("Transpose", ["w"], ["t"]), NODE("Expand", ["t", "ones"], ["y"])],
+        "float32",
+    ),
     "from the end": (
         [NODE("Slice", ["x", "all", "least", "ones", "all"], ["r"]),
          NODE("ReduceMax", ["r"], ["k"], axes=[1]), NODE("CumSum", ["r", "one"], ["c"]),

@@ -7,6 +7,7 @@ that they agree at all lengths, not only at those that are read.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -217,7 +218,7 @@ def _rules(grid: Grid) -> Mapping[str, Callable[..., Count]]:
 
         return rule
 
-    def larger(sign: int) -> Callable[[Count, Count], Count]:
+    def larger(sign: int) -> Callable[..., Count]:
         def rule(x: Count, y: Count) -> Count:
             found = sides(minus(x, y))
             if found is None:
@@ -225,7 +226,7 @@ def _rules(grid: Grid) -> Mapping[str, Callable[..., Count]]:
             low, high = (sign * n for n in found)
             return x if min(low, high) >= 0 else y if max(low, high) <= 0 else None
 
-        return rule
+        return lambda *given: functools.reduce(rule, given)
 
     def chosen(c: Count, x: Count, y: Count) -> Count:
         return (x if c else y) if isinstance(c, int) else x if x == y else None

@@ -39,8 +39,11 @@ def _expand(pad: Masks, step: Step) -> Sequence[Padded]:
     shift = len(step.ends[0]) - len(data.ends)
     for axis, end in enumerate(step.ends[0]):
         own = data.ends[axis - shift] if axis >= shift else None
+        if own == end:
+            continue
+        # The shape may have fewer axes than the value: those before are the value's own.
         asked = not _in_steps(end) or _asked(step, axis - len(step.ends[0]), end)
-        if own != end and (own is not None or not asked):
+        if own is not None or not asked:
             raise Unsupported("Expand of axes of different lengths")
     return [Padded(made, step.ends[0], frozenset(a + shift for a in data.zero))]
 
