@@ -14,7 +14,7 @@ from records.errors import RecordError
 from records.types import Filters
 
 _NUMBERS = ("limit", "after_id")
-_SQLITE_URL = re.compile(r"sqlite(?:\+pysqlite)?:///([^?]*)")
+_SQLITE_URL = re.compile(r"sqlite(?:\+pysqlite)?:///([^?]+)")
 """With the path, in which `%20` stands for a space, as in every URL."""
 
 
@@ -87,7 +87,7 @@ def file_of(path_or_url: str | os.PathLike[str]) -> Path | None:
     if "://" not in text:
         return Path(text)
     found = _SQLITE_URL.match(text)
-    return Path(unquote(found[1])) if found else None
+    return Path(path_of("the file of the URL", unquote(found[1]))) if found else None
 
 
 def _shown(value: object) -> str:

@@ -98,7 +98,7 @@ def address(url_or_path: str | os.PathLike[str]) -> URL:
         try:
             url = make_url(url_or_path)
         except (ArgumentError, ValueError) as e:
-            shown = re.sub(r"//[^/]*@", "//…@", url_or_path)  # it may have a password
+            shown = re.sub(r"//.*@", "//…@", url_or_path)  # it may have a password
             raise RecordError(
                 f"{shown!r} is not the URL of a database; expected sqlite:///PATH or "
                 "postgresql://USER@HOST:PORT/NAME"
@@ -178,6 +178,8 @@ class Database:
                 f"{self.name}: the driver {e.name!r} is not installed: "
                 f"pip install 'autosched[postgresql]'"
             ) from e
+        except ValueError as e:
+            raise RecordError(f"{self.name} has an option of another form after its ?: {e}") from e
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self._writer = threading.Lock()
         if self.is_sqlite:

@@ -129,10 +129,14 @@ class TestSqliteStore(
         [
             ("sqlite://", "a store in memory would be lost"),
             ("sqlite:///:memory:", "a store in memory would be lost"),
+            ("sqlite:///", "a store in memory would be lost"),
+            ("sqlite:///a%00b.db", r"file of the URL is 'a\\x00b.db'; expected a path"),
+            ("sqlite:///x.db?timeout=soon", r"soon has an option of another form after its \?"),
             ("nothing://x", "no such kind of database"),
             ("://", "is not the URL of a database"),
             ("postgresql://ann:secret@[::1/x", r"'postgresql://…@\[::1/x' is not the URL of"),
             ("postgresql://ann:secret@h:port/x", "'postgresql://…@h:port/x' is not the URL of"),
+            ("postgresql://ann:se/cr@et@h:port/x", "'postgresql://…@h:port/x' is not the URL of"),
             ("no/such/folder/x.db", "no folder .*no/such/folder to keep"),
         ],
     )
