@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Container, Sequence
@@ -126,7 +128,15 @@ def _open_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The locale may lack what is printed, as the C locale does the µ of a time.
-        sys.stdout.reconfigure(errors="backslashreplace")
+        codecs.register_error("autosched_json", _escaped)
+        sys.stdout.reconfigure(errors="autosched_json")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""As JSON has it (`\u00b5`), which may be what is printed: `\xb5` is none there."""
+    assert isinstance(error, UnicodeEncodeError)
+    lost = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return re.sub("....", r"\\u\g<0>", lost.hex()), error.end
 
 
 def parser_of(called: Container[str]) -> Parser:
