@@ -173,8 +173,17 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError as e:
         return _unwritten([options.command], e)
     except (AutoschedError, RecordError, OSError) as e:
-        gone = isinstance(e, FileNotFoundError) and e.filename is None  # of os.getcwd()
+        gone = isinstance(e, FileNotFoundError) and _is_gone()
         return _failed([options.command], AutoschedError(_GONE) if gone else e)
+
+
+def _is_gone() -> bool:
+    """Whether the folder that the command was started in was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _flush(command: list[str]) -> int:

@@ -208,6 +208,16 @@ def test_a_folder_that_is_gone_is_named(
     )
 
 
+def test_a_file_that_is_gone_is_no_folder_that_is_gone(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(options: object) -> int:
+        raise FileNotFoundError(2, "No such file or directory")  # of a socket, without a name
+
+    monkeypatch.setattr("autosched.cli.db.run", refused)
+    assert cli("db", "check").err == "autosched db: [Errno 2] No such file or directory\n"
+
+
 def test_without_a_home_a_cluster_asks_for_a_folder(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
