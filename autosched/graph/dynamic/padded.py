@@ -25,7 +25,7 @@ from autosched.graph.builder import Value, function, var
 from autosched.graph.dynamic.counts import Counts, Forms
 from autosched.graph.dynamic.lengths import Axis, End, Flat, Grid, Lengths
 from autosched.graph.dynamic.rules import rule_of
-from autosched.graph.dynamic.sizes import check_sizes, watched
+from autosched.graph.dynamic.sizes import Given, check_given, check_sizes, watched
 from autosched.graph.dynamic.told import Told
 from autosched.graph.dynamic.values import Ends, Masks, Padded, Step, op
 from autosched.graph.errors import Unsupported
@@ -42,8 +42,7 @@ class Reading:
     makers: Mapping[int, tuple[Call, int]]
     sizes: tuple[tuple[Call, Const], ...]
     """What was computed from sizes, and by functions that readings do not tell."""
-    given: Mapping[int, tuple[Call, tuple[Atom | None, ...]]]
-    """The arguments of calls, by id, before constants became attributes."""
+    given: Given
 
     @staticmethod
     def of(main: Function, origins: Origins) -> Reading:
@@ -131,6 +130,7 @@ class Padding:
             self.made[id(atoms[0])] = padded
             params.append(value)
         check_sizes(self.counts, self.told.known, [r.sizes for r in self.readings], self._sizes)
+        check_given(self.counts, [r.given for r in self.readings], [r.sizes for r in self.readings])
         results = [self.atom(a) for a in outs]
         made = function([*params, *self.masks.lengths], [r.value for r in results])
         attrs = dict(mains[0].attrs)

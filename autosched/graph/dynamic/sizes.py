@@ -10,19 +10,22 @@ number for each element of a length (`steps`): one that is affine at the reading
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from autosched.graph import ops
 from autosched.graph.dynamic.counts import Atoms, Counts, Forms, is_quotient, step_of
 from autosched.graph.dynamic.lengths import End, Grid
 from autosched.graph.errors import Unsupported
-from autosched.graph.ir import Array, Call, Const, Var, type_of
+from autosched.graph.ir import Array, Atom, Call, Const, Var, type_of
 from autosched.graph.onnx_import.scope import Origins
 from autosched.graph.types import TensorType
 
 Sizes = tuple[tuple[Call, Const], ...]
 """Calls, and what they made."""
+Given = Mapping[int, tuple[Call, tuple[Atom | None, ...]]]
+"""Calls by id, and their arguments before constants became attributes."""
 Calls = Sequence[tuple[Call, Const]]
 """A call in each reading, and what it made."""
 
@@ -96,6 +99,42 @@ def check_sizes(
             raise Unsupported(f"{call.callee} of a number of windows")
         if step is not None:
             steps[id(made)], degrees[id(made)] = step, None
+
+
+def check_given(counts: Counts, readings: Sequence[Given], sizes: Sequence[Sizes]) -> None:
+    """Raises Unsupported for sizes and places that operators are given, and that are computed from
+    `sizes`, what each reading computed, in a way that the readings do not tell."""
+    if len(set(map(len, readings))) != 1:
+        raise Unsupported("other operators at other lengths")
+    made = {id(calls[0][1]): calls for calls in zip(*sizes, strict=True)}
+    for calls in zip(*(given.values() for given in readings), strict=True):
+        name = str(calls[0][0].callee)
+        names = ops.find(name).static
+        for n, atoms in enumerate(zip(*(args for _, args in calls), strict=False)):
+            if n in names and not _is_told(counts, made, atoms):
+                raise Unsupported(
+                    f"{name}: {names[n]} depends on the length in a way that the readings do not "
+                    "tell"
+                )
+
+
+def _is_told(counts: Counts, made: Mapping[int, Calls], atoms: Atoms) -> bool:
+    """Whether constants are counted, of a known degree, or products of such ones."""
+    if not all(isinstance(a, Const) for a in atoms) or counts.degree(atoms) is not None:
+        return True
+    forms = counts.of(atoms)
+    if forms is not None and all(f is not None for f in forms.ravel()):
+        return True
+    calls = made.get(id(atoms[0]), ())
+    name = str(calls[0][0].callee) if calls else ""
+    if name in OF_SHAPES:  # axes are followed on their own
+        return True
+    args = list(zip(*(call.args for call, _ in calls), strict=True))
+    if name in PICKED - {"Concat"}:
+        places = [counts.of(a) for a in args[1:]]
+        fixed = all(f is not None and all(isinstance(x, int) for x in f.ravel()) for f in places)
+        return fixed and _is_told(counts, made, args[0])
+    return name in {"Mul", "Concat"} and all(_is_told(counts, made, a) for a in args)
 
 
 def _counted(counts: Counts, calls: Calls, shape: Callable[[Atoms], Forms]) -> bool:
