@@ -44,9 +44,9 @@ def gradient(
     function: Function | IRModule, wrt: Sequence[str] | None = None, seeds: bool = False
 ) -> Function | IRModule:
     """The function of the same parameters whose results are those of `function`, then the gradient
-    by each parameter of floats, or by those named in `wrt`. Of a module: the module whose `main` is
-    the gradient of its `main`, beside the functions that it calls; parameters may be tuples and
-    values of data types with floats in them.
+    by each parameter of floats, or by those named in `wrt`, each once, in that order. Of a module:
+    the module whose `main` is the gradient of its `main`, beside the functions that it calls;
+    parameters may be tuples and values of data types with floats in them.
 
     The only floating-point result has to have one element: the gradient is that of it. With
     `seeds`, a parameter `d_NAME` a floating-point result follows the others, and the gradients are
@@ -75,9 +75,8 @@ def gradient(
 def _gradient(
     function: Function, wrt: Sequence[str] | None, seeds: bool, functions: Functions
 ) -> Function:
-    names = _wanted(function, wrt, functions)
-    active = {id(p) for p in function.params if p.name in names}
-    to = Reverse(functions, {}, active, {})
+    wanted = _wanted(function, wrt, functions)
+    to = Reverse(functions, {}, {id(p) for p in wanted}, {})
     steps, results = to.forward(function.body)
     floats = [n for n, a in enumerate(results) if is_float(a)]
     if not floats:
@@ -98,10 +97,9 @@ def _gradient(
         else:
             to.add(a, _one(function, a, len(floats)))
     to.backward(steps)
-    wanted = [p for p in function.params if p.name in names]
     grads = [functions.full(to, p, to.given.get(id(p))) for p in wanted]
     body = Body(tuple(to.out), (*results, *grads))
-    made = Function(function.name, (*function.params, *more), body, _attrs(function, more, names))
+    made = Function(function.name, (*function.params, *more), body, _attrs(function, more, wanted))
     (done,) = dead_code(IRModule({}, {made.name: made})).graphs.values()
     assert isinstance(done, Function)
     return done
@@ -120,30 +118,30 @@ def _one(function: Function, a: Atom, count: int) -> Atom:
 
 
 def _attrs(
-    function: Function, more: Sequence[Var], names: Sequence[str]
+    function: Function, more: Sequence[Var], wanted: Sequence[Var]
 ) -> tuple[tuple[str, object], ...]:
     """Names of inputs and outputs."""
     old = function.attr("outputs") or tuple(
         getattr(a, "name", f"output{n}") for n, a in enumerate(function.body.results)
     )
-    attrs = {"outputs": (*old, *(f"d_{n}" for n in names))}
+    attrs = {"outputs": (*old, *(f"d_{p.name}" for p in wanted))}
     if function.attr("inputs"):
         attrs["inputs"] = (*function.attr("inputs"), *(v.name for v in more))
     return tuple(sorted(attrs.items()))
 
 
-def _wanted(function: Function, wrt: Sequence[str] | None, functions: Functions) -> list[str]:
-    names = [p.name for p in function.params if functions.carries(p.type)]
+def _wanted(function: Function, wrt: Sequence[str] | None, functions: Functions) -> list[Var]:
+    floats = [p for p in function.params if functions.carries(p.type)]
     if wrt is None:
-        if not names:
+        if not floats:
             raise WorkloadError(f"{function.name} has no floating-point parameter")
-        return names
+        return floats
     if isinstance(wrt, str) or not isinstance(wrt, (list, tuple)):
         raise WorkloadError(f"wrt is {shown(wrt)}; expected names of parameters")
     for n in wrt:
-        if n not in names:
+        if n not in [p.name for p in floats]:
             raise WorkloadError(
                 f"wrt has {shown(n)}; the floating-point parameters of {function.name} are "
-                f"{', '.join(names) or 'none'}"
+                f"{', '.join(p.name for p in floats) or 'none'}"
             )
-    return [n for n in names if n in wrt]
+    return [p for n in dict.fromkeys(wrt) for p in floats if p.name == n]

@@ -294,6 +294,16 @@ def test_gradients_of_gradients(rng):
     np.testing.assert_allclose(made, (ends[0] - ends[1]) / (2 * STEP), rtol=1e-5, atol=1e-7)
 
 
+def test_gradients_come_in_the_order_of_wrt():
+    x, y, z = (graph.var(n, (), D) for n in "xyz")
+    f = graph.function([x, y, z], o.mul(o.mul(x, y), o.mul(y, z)))
+    module = graph.module(main=graph.gradient(f, wrt=["z", "x", "z"]))
+    for made in (module, graph.gradient(graph.module(main=f), wrt=["z", "x"])):
+        assert made["main"].attr("outputs")[1:] == ("d_z", "d_x")
+        value, *found = graph.evaluate(made, "main", *map(np.float64, (2, 3, 5)))
+        assert (float(value), [float(v) for v in found]) == (90, [18, 45])
+
+
 def test_seeds_weights_of_several_results(rng):
     x = graph.var("x", (3,), D)
     f = graph.function([x], [o.exp(x), o.mul(x, x)])
