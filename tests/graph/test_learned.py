@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autosched import graph
@@ -21,7 +21,7 @@ STUMP: dict[str, Any] = {
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 
 
-def model(op: str, x: np.ndarray, outputs: int = 1, **attrs: Any) -> ModelProto:
+def model(op: str, x: np.ndarray, outputs: int = 1, opset: int = 3, **attrs: Any) -> ModelProto:
     """A model of one operator."""
     names = [f"y{n}" for n in range(outputs)]
     node = helper.make_node(op, ["x"], names, domain="ai.onnx.ml", **attrs)
@@ -30,7 +30,7 @@ def model(op: str, x: np.ndarray, outputs: int = 1, **attrs: Any) -> ModelProto:
     made = helper.make_graph(
         [node], "g", [info], [helper.make_empty_tensor_value_info(n) for n in names]
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", opset)]
     return helper.make_model(made, opset_imports=opsets)
 
 
@@ -204,9 +204,45 @@ def test_categories() -> None:
     same("LabelEncoder", x, keys_int64s=[1, 3], values_floats=[0.5, 2.0], default_float=-3.0)
 
 
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_a_single_row_keeps_its_shape(norm: str) -> None:
+    """As onnxruntime has it; the reference wants matrices."""
+    x = np.array([3, 0, 1], "float32")
+    (size,) = {"MAX": [3], "L1": [4], "L2": [np.sqrt(10)]}[norm]
+    mod = graph.from_onnx(model("Normalizer", x, norm=norm))
+    found = np.asarray(graph.evaluate(mod, "main", x))
+    assert found.shape == (3,)
+    np.testing.assert_allclose(found, x / size, rtol=1e-6)
+
+
+@pytest.mark.parametrize("default", [False, True])
+@pytest.mark.parametrize("kinds", [("int64", "float32"), ("float32", "int64")])
+def test_keys_and_values_as_tensors(kinds: tuple[str, str], default: bool) -> None:
+    x = np.array([[3, 1], [7, 3]], kinds[0])
+    numbers = {
+        "keys_tensor": np.array([1, 3], kinds[0]),
+        "values_tensor": np.array([5, 2], kinds[1]),
+    }
+    if default:
+        numbers["default_tensor"] = np.array([9], kinds[1])
+    made = {k: numpy_helper.from_array(a, k) for k, a in numbers.items()}
+    found = graph.evaluate(graph.from_onnx(model("LabelEncoder", x, opset=4, **made)), "main", x)
+    lacking = 9 if default else -1 if kinds[1] == "int64" else 0
+    assert np.asarray(found).dtype == kinds[1]
+    assert np.asarray(found).tolist() == [[2, 5], [lacking, 2]]
+
+
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "text as labels": ("LinearClassifier", {"coefficients": [1.0], "classlabels_strings": ["a"]},
                        "labels are text; encode the labels as integers"),
+    "text as a tensor": ("LabelEncoder", {
+        "keys_floats": [1.0], "values_tensor": helper.make_tensor("v", 8, [1], [b"a"])},
+        "keys or values are text"),
+    "fewer values than keys": ("LabelEncoder", {"keys_floats": [1.0, 2.0], "values_int64s": [1]},
+                               "2 keys and 1 values"),
+    "a transform of two classes": ("LinearClassifier", {
+        "coefficients": [1.0], "intercepts": [0.0], "classlabels_ints": [0, 1],
+        "post_transform": "PROBIT"}, "post_transform PROBIT is not supported"),
     "maps": ("ZipMap", {"classlabels_int64s": [0, 1]}, "export with the option zipmap=False"),
     "another operator": ("SVMClassifier", {}, "the file has no function for it"),
     "what is no operator of ONNX": ("TreeLeaves", {}, "the file has no function for it"),
@@ -234,6 +270,22 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a cycle": ({"nodes_truenodeids": [1, 1, 0]}, "cycle"),
     "no such node": ({"nodes_truenodeids": [9, 0, 0]}, "a node is not there"),
     "no such feature": ({"nodes_featureids": [5, 0, 0]}, "feature 5 of 2"),
+    "a negative feature": ({"nodes_featureids": [-3, 0, 0]}, "feature -3 of 2"),
+    "two nodes of one number": (
+        {"nodes_nodeids": [0, 1, 1], "nodes_falsenodeids": [1, 0, 0]},
+        "two nodes of one number",
+    ),
+    "a node beside the tree": ({"nodes_falsenodeids": [1, 0, 0]}, "one root a tree"),
+    "a tree that is a cycle": (
+        {
+            "nodes_treeids": [0, 1, 1],
+            "nodes_truenodeids": [0, 2, 1],
+            "nodes_falsenodeids": [0, 2, 1],
+            "nodes_modes": ["LEAF", "BRANCH_LEQ", "BRANCH_LEQ"],
+            "target_nodeids": [0, 0],
+        },
+        "one root a tree",
+    ),
     "other lengths": ({"nodes_values": [0.0]}, "lists of one length"),
     "unknown comparison": ({"nodes_modes": ["LIKE", "LEAF", "LEAF"]}, "nodes_modes is"),
 }

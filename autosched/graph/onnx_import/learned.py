@@ -105,16 +105,20 @@ def _trees(call: Learned, dtype: str) -> Trees:
         raise Unsupported(f"attribute nodes_modes is {kinds}; expected one of {[*COMPARED]}")
     features = tensor_type(call.rows()).known[1]
     feature = np.where(inner, ids["featureids"], 0)
-    if feature.min() < 0 or feature.max() >= features:
-        raise Unsupported(f"attribute nodes_featureids names feature {feature.max()} of {features}")
+    if (far := feature[(feature < 0) | (feature >= features)]).size:
+        raise Unsupported(f"attribute nodes_featureids names feature {far[0]} of {features}")
     tree = ids["treeids"].tolist()
     row = {key: n for n, key in enumerate(zip(tree, ids["nodeids"].tolist(), strict=True))}
+    if len(row) != len(modes):
+        raise Unsupported("attribute nodes_nodeids: a tree has two nodes of one number")
     children = [
         np.array([row.get(key, -1) for key in zip(tree, ids[name].tolist(), strict=True)])
         for name in ("truenodeids", "falsenodeids")
     ]
     yes, no = (np.where(inner, c, 0) for c in children)
     roots = _roots(yes, no, inner)
+    if sorted(tree[n] for n in roots) != sorted(set(tree)):
+        raise Unsupported("attributes nodes_...: expected one root a tree, a node that is no child")
     missing = call.array("nodes_missing_value_tracks_true", "bool")
     if missing.size != len(modes):
         missing = np.zeros(len(modes), bool)
@@ -165,11 +169,17 @@ def _scores(call: Learned, kind: str, count: int, columns: Mapping[int, int]) ->
     return call.one("Add", total, _numbers(base[list(columns)] if base.size > 1 else base, dtype))
 
 
-def _finished(call: Learned, scores: Atom) -> Atom:
-    """Scores after the attribute post_transform."""
-    how = call.attrs.get("post_transform", "NONE")
+def _transform(call: Learned) -> str:
+    """The attribute post_transform. Raises Unsupported for one that is not known."""
+    how = str(call.attrs.get("post_transform", "NONE"))
     if how not in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
         raise Unsupported(f"attribute post_transform {how} is not supported")
+    return how
+
+
+def _finished(call: Learned, scores: Atom) -> Atom:
+    """Scores after the attribute post_transform."""
+    how = _transform(call)
     if how == "SOFTMAX":
         scores = call.one("Softmax", scores, axis=-1)
     if how == "LOGISTIC":
@@ -207,7 +217,7 @@ def _binary(call: Learned, score: Atom, labels: Array, least: float, first: str)
     above = call.one("Greater", score, _numbers(least, dtype))
     chosen = call.one("Where", above, _numbers(labels[1], "int64"), _numbers(labels[0], "int64"))
     label = call.one("Squeeze", chosen, axes=(1,))
-    logistic = call.attrs.get("post_transform", "NONE") == "LOGISTIC"
+    logistic = _transform(call) == "LOGISTIC"
     if first == "none":
         other = call.one("Mul", score, _numbers(0, dtype))
     elif first == "rest" and not logistic:
@@ -270,10 +280,10 @@ def _scaler(call: Learned) -> Sequence[Atom]:
 
 
 def _normalizer(call: Learned) -> Sequence[Atom]:
-    x, how = call.narrow(call.rows()), call.attrs.get("norm", "MAX")
+    x, how = call.narrow(call.input()), call.attrs.get("norm", "MAX")
     if how not in NORMS:
         raise Unsupported(f"attribute norm is {how!r}; expected {[*NORMS]}")
-    size = call.one(NORMS[how], x, axes=(1,), keepdims=1)
+    size = call.one(NORMS[how], x, axes=(-1,), keepdims=1)
     none = call.one("Equal", size, _numbers(0, "float32"))
     return [call.one("Div", x, call.one("Where", none, _numbers(1, "float32"), size))]
 
@@ -319,16 +329,25 @@ def _found(call: Learned, keys: Array) -> tuple[Atom, Atom]:
 
 def _label_encoder(call: Learned) -> Sequence[Atom]:
     """Values in the place of keys."""
-    kinds = {"int64s": "int64", "floats": "float32"}
-    given = {side: [k for k in kinds if f"{side}_{k}" in call.attrs] for side in ("keys", "values")}
-    if not given["keys"] or not given["values"]:
-        call.refuse("keys or values are text", LABELS)
-    keys, values = (call.array(f"{side}_{ks[0]}", kinds[ks[0]]) for side, ks in given.items())
-    other = call.attrs.get("default_int64" if given["values"] == ["int64s"] else "default_float",
-                           -1 if given["values"] == ["int64s"] else -0.0)  # fmt: skip
+    keys, values = _listed(call, "keys"), _listed(call, "values")
+    if keys.size != values.size or not keys.size:
+        raise Unsupported(f"{keys.size} keys and {values.size} values; expected as many, and one")
+    named, lacking = ("default_int64", -1) if values.dtype.kind == "i" else ("default_float", -0.0)
+    other = call.attrs.get("default_tensor", call.attrs.get(named, lacking))
     at, found = _found(call, keys)
     taken = call.one("Gather", constant(values), at, axis=0)
-    return [call.one("Where", found, taken, _numbers(other, values.dtype.name))]
+    return [call.one("Where", found, taken, _numbers(np.reshape(other, ()), values.dtype.name))]
+
+
+def _listed(call: Learned, side: str) -> Array:
+    """The keys or values of a LabelEncoder. Raises Unsupported where they are text."""
+    for kind, dtype in (("int64s", "int64"), ("floats", "float32")):
+        if f"{side}_{kind}" in call.attrs:
+            return call.array(f"{side}_{kind}", dtype)
+    found = np.asarray(call.attrs.get(f"{side}_tensor", "")).reshape(-1)
+    if found.dtype.kind not in "if":
+        call.refuse("keys or values are text", LABELS)
+    return found
 
 
 def _svm_regressor(call: Learned) -> Sequence[Atom]:
