@@ -223,7 +223,7 @@ def load_function(spec: str) -> WorkloadFunc:
     path_text, separator, name = spec.rpartition(":")
     if not separator or not path_text or not name.isidentifier():
         raise WorkloadError(f"{spec!r} does not name a function; expected file.py:function")
-    path = Path(os.path.expanduser(path_text)).resolve()  # of nobody's home the text as it is
+    path = Path(os.path.expanduser(path_text)).resolve()  # an unknown ~user stays
     if not path.is_file():
         raise WorkloadError(f"no file {path} (from {spec!r})")
     # The name must differ by path: two files called model.py are two modules.

@@ -221,12 +221,12 @@ def test_a_file_that_is_gone_is_no_folder_that_is_gone(
 def test_without_a_home_a_cluster_asks_for_a_folder(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nobodys(uid: int) -> None:
+    def unknown(uid: int) -> None:
         raise KeyError(uid)
 
     for name in ("HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", nobodys)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
     done = cli("cluster", "local")
     assert (done.status, done.out) == (1, "")
     assert "no home folder to keep certificates in; name a folder: --tls-dir" in done.err
