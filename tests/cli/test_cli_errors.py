@@ -37,7 +37,7 @@ FAILURES: list[tuple[tuple[object, ...], str]] = [
     ((*TUNE, "--db", "."), "cannot read .: .*Is a directory"),
     ((*TUNE, "--db", "a.json", "--resume"), "resuming needs a store, and a.json is a log"),
     (("tune", "none.py:f", 4), "no file .*none.py"),
-    (("tune", "~nobody-of-that-name/x.py:f", 4), "no file .*~nobody-of-that-name/x.py"),
+    (("tune", "~unknown-user/x.py:f", 4), "no file .*~unknown-user/x.py"),
     (("tune", "my_ops.py:none", 4), "my_ops.py has no function 'none'"),
     (("tune", "my_ops.py:number", 4), "my_ops.py has no function 'number'"),
     (("tune", "my_ops.py:", 4), "does not name a function; expected file.py:function"),

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import NodeProto, helper
-from test_dynamic import RNG, evaluated, model
+from test_dynamic import RNG, as_exact, evaluated, model
 
-from autosched import graph
 from autosched.graph.errors import Unsupported
 
 RESIZED: dict[str, dict[str, Any]] = {
@@ -51,11 +50,7 @@ def test_lengths_that_become_longer() -> None:
     data = model(nodes, {"x": ["n", 2, "n_2"]}, outputs, CONSTANTS)
     dynamic, built = evaluated(data)
     for n, batch in ((11, 5), (14, 7), (10, 6), (16, 8), (9, 5)):
-        x = RNG.standard_normal((batch, 2, n)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        for name, a, b in zip(outputs, dynamic(x), exact, strict=True):
-            assert a.shape == b.shape
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)
+        as_exact(dynamic, data, (batch, 2, n))
     assert not dynamic.refused
     assert len(built) == 3
 
@@ -126,11 +121,7 @@ def test_sizes_of_other_values() -> None:
     data = model(nodes, {"x": [1, 2, "n"]}, outputs, CONSTANTS)
     dynamic, built = evaluated(data)
     for n in (11, 14, 10, 16, 9, 12):
-        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        for name, a, b in zip(outputs, dynamic(x), exact, strict=True):
-            assert a.shape == b.shape
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{name}, {n}")
+        as_exact(dynamic, data, (1, 2, n))
     assert not dynamic.refused
     assert len(built) == 3
 
@@ -160,9 +151,7 @@ def test_lengths_that_are_multiples_of_a_unit() -> None:
     data = skips()
     dynamic, built = evaluated(data)
     for n in (40, 48, 64, 36, 52, 60):
-        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-4, atol=1e-5)
+        as_exact(dynamic, data, (1, 2, n))
     assert dynamic.builds[2:] == ("lengths 9 to 16 times 4 of x=1,2,64",)
     assert len(built) == 3
     with pytest.raises(Unsupported, match="do not go together"):

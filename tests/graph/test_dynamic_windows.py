@@ -6,9 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from test_dynamic import RNG, evaluated, model
-
-from autosched import graph
+from test_dynamic import RNG, as_exact, evaluated, model
 
 PADS = [1, 1, 1, 1]
 
@@ -38,11 +36,7 @@ def test_strided_layers_of_images_of_any_size() -> None:
     data = model(nodes, {"x": [1, 2, "h", "w"]}, ["d", "a", "g", "s"], constants)
     dynamic, _ = evaluated(data)
     for h, w in ((40, 50), (41, 60), (43, 33), *((h, 97 - h) for h in range(33, 65))):
-        x = RNG.standard_normal((1, 2, h, w)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        for a, b in zip(dynamic(x), exact, strict=True):
-            assert a.shape == b.shape
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        as_exact(dynamic, data, (1, 2, h, w))
     assert not dynamic.refused
     assert [b for b in dynamic.builds if b.startswith("lengths")] == [
         "lengths 33 to 64 and 33 to 64 of x=1,2,64,64"
@@ -88,9 +82,7 @@ def test_masks_and_positions_of_a_computed_number_of_windows() -> None:
     data = encoder()
     dynamic, _ = evaluated(data)
     for n in (40, 41, 43, *range(33, 65, 5), 64):
-        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-4, atol=1e-5)
+        as_exact(dynamic, data, (1, 2, n))
     assert not dynamic.refused
     assert dynamic.builds[-1] == "lengths 33 to 64 of x=1,2,64"
 
@@ -100,9 +92,7 @@ def test_positions_that_end_before_the_capacity_of_windows() -> None:
     data = encoder()
     dynamic, _ = evaluated(data)
     for n in (180, 181, 185, 193, 195, 198):
-        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-4, atol=1e-5)
+        as_exact(dynamic, data, (1, 2, n))
     assert dynamic.builds[-1] == "lengths 193 to 198 of x=1,2,198"
 
 
@@ -123,11 +113,7 @@ def test_padding_that_depends_on_the_length(kind: str) -> None:
     data = model(nodes, {"x": [1, 2, "h", "w"]}, ["c", "m", "d", "a", "g"], constants)
     dynamic, _ = evaluated(data)
     for h, w in ((40, 50), (41, 60), (43, 33), *((h, 97 - h) for h in range(33, 65, 4)), (36, 47)):
-        x = RNG.standard_normal((1, 2, h, w)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        for a, b in zip(dynamic(x), exact, strict=True):
-            assert a.shape == b.shape
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        as_exact(dynamic, data, (1, 2, h, w))
     assert not dynamic.refused
 
 
@@ -156,9 +142,7 @@ def test_what_windows_were_made_into_is_cut_to_the_length(
     data = model(nodes, {"x": [1, 2, "n"]}, [nodes[-1].output[0]], constants)
     dynamic, _ = evaluated(data)
     for n in (33, 34, 36, *range(37, 65, 3)):
-        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
-        exact = graph.evaluate(graph.from_onnx(data, {"x": x.shape}), "main", x)
-        np.testing.assert_allclose(dynamic(x)[0], exact, rtol=1e-5, atol=1e-6)
+        as_exact(dynamic, data, (1, 2, n))
     assert bool(dynamic.refused) == refused
 
 
