@@ -106,13 +106,17 @@ def _placed(pad: Masks, step: Step, data: Padded, axis: int, form: Count) -> Pad
     share = op("Sub", over, op("Mul", low, under))
     part = op("Div", op("Cast", share, to=dtype), op("Cast", under, to=dtype))
     part = op("Reshape", part, shape=(size, *(1,) * (len(ends) - axis - 1)))
-    total: Value | None = None
+    total, same = None, None
     for n, weight in _weights(step, part, mode == "cubic"):
         place = op("Min", op("Max", op("Add", low, const(np.asarray(n))), zero), last)
-        term = op("Mul", op("Gather", data.value, place, axis=axis), weight)
+        read = op("Gather", data.value, place, axis=axis)
+        same = read if n == 0 else same
+        term = op("Mul", read, weight)
         total = term if total is None else op("Add", total, term)
     assert total is not None
-    return Padded(total, ends)
+    assert same is not None
+    # At the same size nothing is interpolated: neighbours that are not finite count for nothing.
+    return Padded(op("Where", op("Equal", old, new), same, total), ends)
 
 
 def _weights(step: Step, part: Value, cubic: bool) -> list[tuple[int, Value]]:
